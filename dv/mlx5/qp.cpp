@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dv/mlx5/qp.h"
+
+#include <algorithm>
+
+// Hot path. Runs on: the one core that polls the QP's group.
+
+namespace rodeo::dv::mlx5 {
+
+namespace {
+
+/// Data segments for `sges`, empty ones skipped: a byte count of 0 means 2 GiB to the hardware. Returns how many.
+std::uint32_t write_data_segments(std::byte* at, std::span<const Sge> sges) noexcept {
+  auto* data = reinterpret_cast<mlx5_wqe_data_seg*>(at);
+  std::uint32_t written = 0;
+  for (const Sge& sge : sges) {
+    if (sge.length == 0) continue;
+    data[written].byte_count = htobe32(sge.length);
+    data[written].lkey = htobe32(sge.lkey);
+    data[written].addr = htobe64(reinterpret_cast<std::uintptr_t>(sge.address));
+    ++written;
+  }
+  return written;
+}
+
+std::uint32_t count_data_segments(std::span<const Sge> sges) noexcept {
+  return static_cast<std::uint32_t>(
+      std::count_if(sges.begin(), sges.end(), [](const Sge& s) { return s.length != 0; }));
+}
+
+}  // namespace
+
+Qp::Qp(const QpRings& rings)
+    : sq_(rings.sq),
+      sq_bbs_(rings.sq_bbs),
+      qpn_(rings.qpn),
+      signal_every_(std::max(1U, rings.sq_bbs / 4)),
+      max_inline_(std::min(rings.max_inline, (kMaxDs - 1) * kDsBytes - kInlineHeaderBytes)),
+      signalled_(std::make_unique<Signalled[]>(rings.sq_bbs)),
+      dbrec_(rings.dbrec),
+      soft_(rings.soft),
+      rq_(rings.rq),
+      rq_shadow_(std::make_unique<std::byte*[]>(std::max(1U, rings.rq_wqes))),
+      rq_wqes_(rings.rq_wqes),
+      bf_reg_(rings.bf_reg),
+      bf_bytes_(rings.bf_bytes) {}
+
+std::byte* Qp::reserve_after_nop(std::uint32_t bbs, std::uint32_t to_end) noexcept {
+  if (send_room() < to_end + bbs) return nullptr;
+  // A NOP of at most 15 BBs per WQE (60 DS); a longer gap takes several.
+  for (std::uint32_t left = to_end; left != 0;) {
+    const std::uint32_t chunk = std::min(left, kMaxDs / 4);
+    finish(MLX5_OPCODE_NOP, chunk * 4, 0, kNoToken);
+    left -= chunk;
+  }
+  return sq_ + (producer_ & (sq_bbs_ - 1)) * std::size_t{kBbBytes};
+}
+
+bool Qp::post_message(std::uint8_t opcode, std::uint32_t rkey, std::span<const Sge> sges, Token token) noexcept {
+  const std::uint32_t ds = 1 + count_data_segments(sges);
+  std::byte* wqe = reserve(bbs_of_ds(ds));
+  if (wqe == nullptr) return false;
+  write_data_segments(wqe + sizeof(mlx5_wqe_ctrl_seg), sges);
+  finish(opcode, ds, rkey, token);
+  return true;
+}
+
+bool Qp::post_rdma(std::uint8_t opcode, std::span<const Sge> sges, RemoteAddress remote, Token token) noexcept {
+  const std::uint32_t ds = 2 + count_data_segments(sges);
+  std::byte* wqe = reserve(bbs_of_ds(ds));
+  if (wqe == nullptr) return false;
+  auto* raddr = reinterpret_cast<mlx5_wqe_raddr_seg*>(wqe + sizeof(mlx5_wqe_ctrl_seg));
+  raddr->raddr = htobe64(remote.offset);
+  raddr->rkey = htobe32(remote.rkey);
+  raddr->reserved = 0;
+  write_data_segments(wqe + sizeof(mlx5_wqe_ctrl_seg) + sizeof(mlx5_wqe_raddr_seg), sges);
+  finish(opcode, ds, 0, token);
+  return true;
+}
+
+bool Qp::post_invalidate(std::uint32_t rkey, Token token) noexcept {
+  std::byte* wqe = reserve(kInvalidateBbs);
+  if (wqe == nullptr) return false;
+  std::memset(wqe + sizeof(mlx5_wqe_ctrl_seg), 0, kInvalidateBbs * kBbBytes - sizeof(mlx5_wqe_ctrl_seg));
+  auto* umr = reinterpret_cast<mlx5_wqe_umr_ctrl_seg*>(wqe + sizeof(mlx5_wqe_ctrl_seg));
+  umr->flags =
+      MLX5_WQE_UMR_CTRL_FLAG_INLINE | MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN;
+  umr->mkey_mask =
+      htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY | MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN);
+  auto* mkey = reinterpret_cast<mlx5_wqe_mkey_context_seg*>(wqe + kBbBytes);
+  mkey->free = MLX5_WQE_MKEY_CONTEXT_FREE;
+  mkey->qpn_mkey = htobe32(0xffffff00U);
+  finish(MLX5_OPCODE_UMR, kInvalidateBbs * 4, rkey, token);
+  next_fence_ = MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+  return true;
+}
+
+bool Qp::post_bind(std::uint32_t old_rkey, std::uint32_t new_rkey, const Sge& range, WindowAccess access,
+                   Token token) noexcept {
+  std::byte* wqe = reserve(kBindBbs);
+  if (wqe == nullptr) return false;
+  std::memset(wqe + sizeof(mlx5_wqe_ctrl_seg), 0, kBindBbs * kBbBytes - sizeof(mlx5_wqe_ctrl_seg));
+  auto* umr = reinterpret_cast<mlx5_wqe_umr_ctrl_seg*>(wqe + sizeof(mlx5_wqe_ctrl_seg));
+  umr->flags =
+      MLX5_WQE_UMR_CTRL_FLAG_INLINE | MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE;
+  umr->klm_octowords = htobe16(4);
+  umr->mkey_mask =
+      htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY | MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN |
+              MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN | MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR |
+              MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
+              MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC);
+  auto* mkey = reinterpret_cast<mlx5_wqe_mkey_context_seg*>(wqe + kBbBytes);
+  mkey->access_flags = static_cast<std::uint8_t>(access);
+  mkey->qpn_mkey = htobe32((qpn_ << 8) | (new_rkey & 0xffU));
+  mkey->start_addr = htobe64(reinterpret_cast<std::uintptr_t>(range.address));
+  mkey->len = htobe64(range.length);
+  auto* klm = reinterpret_cast<Klm*>(wqe + std::size_t{2} * kBbBytes);
+  klm->byte_count_be = htobe32(range.length);
+  klm->mkey_be = htobe32(range.lkey);
+  klm->address_be = htobe64(reinterpret_cast<std::uintptr_t>(range.address));
+  finish(MLX5_OPCODE_UMR, kBindBbs * 4, old_rkey, token);
+  next_fence_ = MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+  return true;
+}
+
+void Qp::ring_mmio() noexcept {
+  const auto bbs = static_cast<std::uint16_t>(producer_ - mmio_rung_);
+  mmio_rung_ = producer_;
+  before_mmio_doorbell();
+  volatile auto* out = reinterpret_cast<volatile std::uint64_t*>(bf_reg_ + bf_offset_);
+  const auto* wqe = reinterpret_cast<const std::uint64_t*>(last_wqe_);
+  const bool single =
+      last_wqe_ == sq_ + (static_cast<std::uint16_t>(producer_ - bbs) & (sq_bbs_ - 1)) * std::size_t{kBbBytes};
+  if (single && bbs * kBbBytes <= bf_bytes_) {
+    // BlueFlame: the one WQE itself, in ascending 8-byte stores; it never wraps.
+    for (std::uint32_t i = 0; i < bbs * kBbBytes / sizeof(std::uint64_t); ++i) out[i] = wqe[i];
+  } else {
+    *out = *wqe;
+  }
+  after_mmio_doorbell();
+  bf_offset_ ^= bf_bytes_;
+}
+
+void Qp::retire_unsignalled(const Completion& completion) noexcept {
+  // The failed or flushed WQE itself, signalled or not: the device reports every WQE from the failing one on, in order.
+  const auto* ctrl = reinterpret_cast<const mlx5_wqe_ctrl_seg*>(sq_ + (completion.wqe_counter & (sq_bbs_ - 1)) *
+                                                                          std::size_t{kBbBytes});
+  const auto next = static_cast<std::uint16_t>(completion.wqe_counter + bbs_of_ds(be32toh(ctrl->qpn_ds) & 0x3fU));
+  const auto outstanding = static_cast<std::uint16_t>(producer_ - consumer_);
+  if (static_cast<std::uint16_t>(next - consumer_) <= outstanding) consumer_ = next;
+}
+
+}  // namespace rodeo::dv::mlx5

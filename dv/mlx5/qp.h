@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Hot path. Runs on: the one core that polls the QP's group.
+//
+// A queue pair as mlx5 hardware sees it: a ring of 64-byte basic blocks that holds send WQEs, a ring of 16-byte receive
+// WQEs, and two doorbell records. The code builds WQEs in place, rings once per burst and signals sparingly:
+//
+//  - A WQE never wraps: when the rest of the ring is too short, one NOP fills it. Inline data is therefore contiguous,
+//    and begin_inline_send can hand out the very bytes of the WQE for a header to be written into.
+//  - A request with a token is always signalled, since somebody waits for it. Requests without one are signalled once
+//    per quarter of the ring, so that the ring can never fill up with requests of which no completion will tell.
+//  - The receive ring keeps a private shadow of the buffer addresses. A slot that gets the same buffer again is not
+//    written, so its cache line stays shared with the device, and what a peer scribbles there is never believed.
+//
+// The software HCA consumes these very rings; `soft` is then set and one predictable branch at the doorbell calls it.
+
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "dv/barriers.h"
+#include "dv/mlx5/wqe.h"
+#include "dv/provider.h"
+#include "pools/byte_order.h"
+
+namespace rodeo::dv::soft {
+class SendEngine;  // executes a send queue on the posting core
+void execute(SendEngine& engine) noexcept;
+}  // namespace rodeo::dv::soft
+
+namespace rodeo::dv::mlx5 {
+
+/// Where a QP lives: what mlx5dv_init_obj or the software HCA hands out. Counts are powers of two.
+struct QpRings {
+  std::byte* sq = nullptr;
+  std::uint32_t sq_bbs = 0;
+  std::byte* rq = nullptr;
+  std::uint32_t rq_wqes = 0;  // 0: receives come from a shared receive queue
+  Be32* dbrec = nullptr;      // [0] receive, [1] send
+  std::byte* bf_reg = nullptr;
+  std::uint32_t bf_bytes = 0;  // 0: the register has no BlueFlame
+  std::uint32_t qpn = 0;
+  std::uint32_t max_inline = 0;
+  soft::SendEngine* soft = nullptr;
+};
+
+enum class WindowAccess : std::uint8_t {
+  kRemoteRead = MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ,
+  kRemoteWrite = MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE | MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE,
+};
+
+class Qp {
+ public:
+  explicit Qp(const QpRings& rings);
+  Qp(const Qp&) = delete;
+  Qp& operator=(const Qp&) = delete;
+
+  [[nodiscard]] std::uint32_t qpn() const noexcept { return qpn_; }
+  [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
+
+  /// Free basic blocks of the send ring.
+  [[nodiscard]] std::uint32_t send_room() const noexcept {
+    return sq_bbs_ - static_cast<std::uint16_t>(producer_ - consumer_);
+  }
+  [[nodiscard]] std::uint32_t receives_posted() const noexcept {
+    return static_cast<std::uint16_t>(rq_head_ - rq_tail_);
+  }
+  /// Nothing posted is outstanding: every send WQE has retired and every receive has come back.
+  [[nodiscard]] bool drained() const noexcept { return producer_ == consumer_ && rq_head_ == rq_tail_; }
+
+  /// Contiguous bytes of a SEND WQE to be, or nullptr when the ring has no room or `length` exceeds max_inline.
+  /// Write exactly `length` bytes, then commit. Nothing else may be posted in between.
+  [[nodiscard, gnu::always_inline]] std::byte* begin_inline_send(std::uint32_t length) noexcept {
+    if (length > max_inline_) [[unlikely]]
+      return nullptr;
+    const std::uint32_t ds = ds_of_inline_send(length);
+    std::byte* wqe = reserve(bbs_of_ds(ds));
+    if (wqe == nullptr) [[unlikely]]
+      return nullptr;
+    open_ds_ = ds;
+    *reinterpret_cast<std::uint32_t*>(wqe + sizeof(mlx5_wqe_ctrl_seg)) = htobe32(MLX5_INLINE_SEG | length);
+    return wqe + kInlineOffset;
+  }
+  [[gnu::always_inline]] void commit_inline_send() noexcept { finish(MLX5_OPCODE_SEND, open_ds_, 0, kNoToken); }
+
+  [[nodiscard]] bool post_send(std::span<const Sge> sges, Token token) noexcept {
+    return post_message(MLX5_OPCODE_SEND, 0, sges, token);
+  }
+  /// The peer's device makes its `rkey` unusable when it delivers the message.
+  [[nodiscard]] bool post_send_invalidate(std::span<const Sge> sges, std::uint32_t rkey, Token token) noexcept {
+    return post_message(MLX5_OPCODE_SEND_INVAL, rkey, sges, token);
+  }
+  [[nodiscard]] bool post_write(std::span<const Sge> sges, RemoteAddress remote, Token token) noexcept {
+    return post_rdma(MLX5_OPCODE_RDMA_WRITE, sges, remote, token);
+  }
+  [[nodiscard]] bool post_read(std::span<const Sge> sges, RemoteAddress remote, Token token) noexcept {
+    return post_rdma(MLX5_OPCODE_RDMA_READ, sges, remote, token);
+  }
+
+  /// Makes a memory window's key unusable for the peer (LOCAL_INV). The completion says that no access is under way.
+  [[nodiscard]] bool post_invalidate(std::uint32_t rkey, Token token) noexcept;
+
+  /// Binds a free type-2 window, whose present key is `old_rkey`, to [address, address+length) of region `lkey`; from
+  /// then on its key is `new_rkey` (same index, fresh low 8 bits).
+  [[nodiscard]] bool post_bind(std::uint32_t old_rkey, std::uint32_t new_rkey, const Sge& range, WindowAccess access,
+                               Token token) noexcept;
+
+  /// A signalled NOP. In the error state it is flushed like everything else, and its completion retires whatever was
+  /// posted before it: unsignalled requests that succeeded just before the error have no completion of their own.
+  [[nodiscard]] bool post_drain(Token token) noexcept {
+    if (reserve(1) == nullptr) return false;
+    finish(MLX5_OPCODE_NOP, 1, 0, token);
+    return true;
+  }
+
+  /// Hands everything posted since the last ring to the device.
+  [[gnu::always_inline]] void ring_doorbell() noexcept {
+    if (rung_ == producer_) return;
+    rung_ = producer_;
+    before_doorbell_record();
+    // Pairs with the device's read of the record.
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(dbrec_ + MLX5_SND_DBR), htobe32(producer_), __ATOMIC_RELEASE);
+    if (soft_ != nullptr) {
+      soft::execute(*soft_);
+    } else {
+      ring_mmio();
+    }
+  }
+
+  /// Retires the send WQEs that `completion` covers and calls on_token(token) for each that had one, in order.
+  template <class F>
+  [[gnu::always_inline]] void retire_send(const Completion& completion, F&& on_token) noexcept {
+    while (signalled_tail_ != signalled_head_) {
+      const Signalled& oldest = signalled_[signalled_tail_ & (sq_bbs_ - 1)];
+      // A flush tells of unsignalled WQEs, too; those are not in this list, and the ones before them are done.
+      if (static_cast<std::int16_t>(oldest.first_bb - completion.wqe_counter) > 0) break;
+      consumer_ = oldest.next_bb;
+      ++signalled_tail_;
+      if (oldest.token != kNoToken) on_token(oldest.token);
+    }
+    if (completion.status != Status::kSuccess) [[unlikely]]
+      retire_unsignalled(completion);
+  }
+
+  /// One buffer for a message of the peer. False when the ring is full. Not visible before publish_receives.
+  [[gnu::always_inline]] bool post_receive(std::byte* buffer, std::uint32_t length, std::uint32_t lkey) noexcept {
+    if (receives_posted() == rq_wqes_) [[unlikely]]
+      return false;
+    const std::uint32_t slot = rq_head_ & (rq_wqes_ - 1);
+    if (rq_shadow_[slot] != buffer) {
+      rq_shadow_[slot] = buffer;
+      auto* data = reinterpret_cast<mlx5_wqe_data_seg*>(rq_ + slot * std::size_t{kReceiveStride});
+      data->byte_count = htobe32(length);
+      data->lkey = htobe32(lkey);
+      data->addr = htobe64(reinterpret_cast<std::uintptr_t>(buffer));
+    }
+    ++rq_head_;
+    return true;
+  }
+  [[gnu::always_inline]] void publish_receives() noexcept {
+    before_doorbell_record();
+    before_giving_back();
+    // Pairs with the device's read of the record when it has used up the receives it knew of.
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(dbrec_ + MLX5_RCV_DBR), htobe32(rq_head_), __ATOMIC_RELEASE);
+  }
+
+  /// The buffer of a receive completion, or nullptr when the completion does not match what is posted (a forged or
+  /// stale CQE): RC receives complete in posting order.
+  [[nodiscard, gnu::always_inline]] std::byte* take_receive(const Completion& completion) noexcept {
+    if (completion.wqe_counter != rq_tail_ || rq_tail_ == rq_head_) [[unlikely]]
+      return nullptr;
+    return rq_shadow_[rq_tail_++ & (rq_wqes_ - 1)];
+  }
+  /// The address that the completion after `ahead` more will deliver into; for prefetching.
+  [[nodiscard]] const std::byte* peek_receive(std::uint32_t ahead) const noexcept {
+    return rq_shadow_[(rq_tail_ + ahead) & (rq_wqes_ - 1)];
+  }
+
+ private:
+  struct Signalled {
+    std::uint16_t first_bb;
+    std::uint16_t next_bb;
+    Token token;
+  };
+
+  /// Room for `bbs` contiguous blocks at the producer, after a NOP where the ring ends too early.
+  [[nodiscard, gnu::always_inline]] std::byte* reserve(std::uint32_t bbs) noexcept {
+    const std::uint32_t slot = producer_ & (sq_bbs_ - 1);
+    const std::uint32_t to_end = sq_bbs_ - slot;
+    if (bbs > to_end) [[unlikely]]
+      return reserve_after_nop(bbs, to_end);
+    if (send_room() < bbs) [[unlikely]]
+      return nullptr;
+    return sq_ + slot * std::size_t{kBbBytes};
+  }
+  [[nodiscard, gnu::noinline, gnu::cold]] std::byte* reserve_after_nop(std::uint32_t bbs,
+                                                                       std::uint32_t to_end) noexcept;
+
+  /// Writes the control segment of the WQE reserved at the producer and moves the producer behind it.
+  [[gnu::always_inline]] void finish(std::uint8_t opcode, std::uint32_t ds, std::uint32_t immediate,
+                                     Token token) noexcept {
+    const std::uint32_t bbs = bbs_of_ds(ds);
+    auto* ctrl = reinterpret_cast<mlx5_wqe_ctrl_seg*>(sq_ + (producer_ & (sq_bbs_ - 1)) * std::size_t{kBbBytes});
+    const std::uint16_t first = producer_;
+    producer_ = static_cast<std::uint16_t>(producer_ + bbs);
+    std::uint32_t flags = next_fence_;
+    next_fence_ = 0;
+    unsignalled_bbs_ += bbs;
+    if (token != kNoToken || unsignalled_bbs_ >= signal_every_) {
+      flags |= MLX5_WQE_CTRL_CQ_UPDATE;
+      unsignalled_bbs_ = 0;
+      signalled_[signalled_head_++ & (sq_bbs_ - 1)] = {first, producer_, token};
+    }
+    ctrl->opmod_idx_opcode = htobe32((static_cast<std::uint32_t>(first) << 8) | opcode);
+    ctrl->qpn_ds = htobe32((qpn_ << 8) | ds);
+    // signature, stream channel and flags share one word: bytes 8..11, flags last.
+    *reinterpret_cast<std::uint32_t*>(&ctrl->signature) = flags << 24;
+    ctrl->imm = htobe32(immediate);
+    last_wqe_ = reinterpret_cast<std::byte*>(ctrl);
+  }
+
+  [[nodiscard]] bool post_message(std::uint8_t opcode, std::uint32_t rkey, std::span<const Sge> sges,
+                                  Token token) noexcept;
+  [[nodiscard]] bool post_rdma(std::uint8_t opcode, std::span<const Sge> sges, RemoteAddress remote,
+                               Token token) noexcept;
+  void ring_mmio() noexcept;
+  [[gnu::noinline, gnu::cold]] void retire_unsignalled(const Completion& completion) noexcept;
+
+  // What every post touches.
+  std::byte* sq_;
+  std::uint32_t sq_bbs_;
+  std::uint32_t qpn_;
+  std::uint16_t producer_ = 0;  // in BBs, free running, as the device counts
+  std::uint16_t consumer_ = 0;
+  std::uint16_t rung_ = 0;
+  std::uint16_t signalled_head_ = 0;
+  std::uint16_t signalled_tail_ = 0;
+  std::uint32_t unsignalled_bbs_ = 0;
+  std::uint32_t signal_every_;
+  std::uint32_t open_ds_ = 0;
+  std::uint32_t next_fence_ = 0;
+  std::uint32_t max_inline_;
+  std::unique_ptr<Signalled[]> signalled_;
+  Be32* dbrec_;
+  soft::SendEngine* soft_;
+  // Receive side.
+  std::byte* rq_;
+  std::unique_ptr<std::byte*[]> rq_shadow_;
+  std::uint32_t rq_wqes_;
+  std::uint16_t rq_head_ = 0;
+  std::uint16_t rq_tail_ = 0;
+  // The MMIO doorbell, which the software HCA does not have.
+  std::byte* last_wqe_ = nullptr;
+  std::byte* bf_reg_;
+  std::uint32_t bf_bytes_;
+  std::uint32_t bf_offset_ = 0;
+  std::uint16_t mmio_rung_ = 0;
+};
+
+static_assert(QueuePair<Qp>);
+
+}  // namespace rodeo::dv::mlx5

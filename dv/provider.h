@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The fast path that the engine is written against: what a queue pair and a poll group must offer. A provider is a
+// bundle of types that satisfies `Provider`; the engine's loops are templates over it, so that a work request costs no
+// indirect call. The slow path (open, register, connect, close) is dv/device.h.
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace rodeo::dv {
+
+/// Outcome of a work request, as in ibv_wc_status. Only kSuccess lets `Completion::byte_count` be read.
+enum class Status : std::uint8_t {
+  kSuccess,
+  kLocalLength,
+  kLocalQpOperation,
+  kLocalProtection,
+  kFlushed,
+  kWindowBind,
+  kBadResponse,
+  kLocalAccess,
+  kRemoteInvalidRequest,
+  kRemoteAccess,
+  kRemoteOperation,
+  kRetryExceeded,
+  kRnrRetryExceeded,
+  kRemoteAborted,
+  kUnknown,
+};
+[[nodiscard]] std::string_view to_string(Status status) noexcept;
+
+enum class CompletionKind : std::uint8_t {
+  kSendQueue,          // a signalled (or failed) WQE of the send queue; hand it to Qp::retire_send
+  kReceive,            // a message arrived (or the receive was flushed); hand it to Qp::take_receive
+  kReceiveInvalidate,  // the same, and the peer's Send With Invalidate killed `invalidated_key`
+};
+
+/// One completion, whatever the device. Trivially copyable, 20 bytes.
+struct Completion {
+  std::uint32_t qpn = 0;
+  std::uint16_t wqe_counter = 0;  // opaque to the engine
+  CompletionKind kind = CompletionKind::kSendQueue;
+  Status status = Status::kSuccess;
+  std::uint32_t byte_count = 0;
+  std::uint32_t invalidated_key = 0;
+  std::uint8_t vendor_syndrome = 0;  // for logs only
+};
+
+/// A piece of registered local memory.
+struct Sge {
+  const std::byte* address = nullptr;
+  std::uint32_t length = 0;
+  std::uint32_t lkey = 0;
+};
+
+/// A piece of the peer's memory: what a segment of RFC 8166 names.
+struct RemoteAddress {
+  std::uint64_t offset = 0;
+  std::uint32_t rkey = 0;
+};
+
+/// What the owner of a work request gets back when it retires. Zero means "nobody waits": such requests need no
+/// completion of their own, and the queue signals only every so many of them.
+using Token = std::uint32_t;
+inline constexpr Token kNoToken = 0;
+
+/// What the engine needs of a queue pair. Runs on: the one core that polls the QP's group.
+/// Every post returns false when the send queue has no room; nothing is half posted, and the caller waits for
+/// completions. Nothing reaches the device before ring_doorbell (Sends, Reads, Writes) or publish_receives.
+template <class Q>
+concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, RemoteAddress remote, Token token,
+                             std::byte* buffer, const Completion& completion, void (*on_token)(Token)) {
+  { q.begin_inline_send(u32) }
+  noexcept->std::same_as<std::byte*>;
+  { q.commit_inline_send() }
+  noexcept;
+  { q.post_send(sges, token) }
+  noexcept->std::same_as<bool>;
+  { q.post_send_invalidate(sges, u32, token) }
+  noexcept->std::same_as<bool>;
+  { q.post_write(sges, remote, token) }
+  noexcept->std::same_as<bool>;
+  { q.post_read(sges, remote, token) }
+  noexcept->std::same_as<bool>;
+  { q.post_invalidate(u32, token) }
+  noexcept->std::same_as<bool>;
+  { q.post_drain(token) }
+  noexcept->std::same_as<bool>;
+  { q.ring_doorbell() }
+  noexcept;
+  { q.retire_send(completion, on_token) }
+  noexcept;
+  { q.post_receive(buffer, u32, u32) }
+  noexcept->std::same_as<bool>;
+  { q.publish_receives() }
+  noexcept;
+  { q.take_receive(completion) }
+  noexcept->std::same_as<std::byte*>;
+  { q.send_room() }
+  noexcept->std::same_as<std::uint32_t>;
+  { q.receives_posted() }
+  noexcept->std::same_as<std::uint32_t>;
+  { q.drained() }
+  noexcept->std::same_as<bool>;
+  { q.qpn() }
+  noexcept->std::same_as<std::uint32_t>;
+  { q.max_inline() }
+  noexcept->std::same_as<std::uint32_t>;
+};
+
+/// The completion queues that one core polls, as one.
+template <class G>
+concept PollableGroup = requires(G g, std::span<Completion> out) {
+  { g.poll(out) }
+  noexcept->std::same_as<std::size_t>;
+  { g.progress() }
+  noexcept;
+};
+
+template <class P>
+concept Provider = QueuePair<typename P::Qp> && PollableGroup<typename P::PollGroup>;
+
+}  // namespace rodeo::dv
