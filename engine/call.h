@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One RPC at the Responder, as its handler sees it.
+//
+// The Call's arguments lie in the receive buffer (or, for a Long Call, in the buffer that its Position-Zero Read chunk
+// was pulled into) and stay there until the Reply has been posted. Results are written once, straight into the bytes
+// that will be sent. Bulk data never passes through either: pull() moves a Read chunk into registered memory and
+// push() moves registered memory into a Write chunk, by RDMA.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "engine/buffer.h"
+#include "engine/chunk_list.h"
+#include "engine/program.h"
+#include "engine/rpc_message.h"
+#include "engine/xdr_reader.h"
+#include "engine/xdr_writer.h"
+
+namespace rodeo {
+
+class CallCore;  // what the loops keep of a Call; private to the engine
+
+/// A variable-length opaque argument that may have come inline or by Read chunk.
+struct BulkArgument {
+  std::uint32_t length = 0;                // octets of the item, pad excluded
+  std::span<const std::byte> inline_data;  // the octets, when they came inline
+  std::int32_t chunk = -1;                 // index of the Read chunk, when they did not
+  bool ok = false;                         // false: the XDR was bad, or the chunk's length does not match
+};
+
+/// A Call that will be answered later, from any core. Movable; must be used exactly once.
+class DeferredCall {
+ public:
+  DeferredCall() noexcept = default;
+  explicit DeferredCall(Call* call) noexcept : call_(call) {}
+  [[nodiscard]] explicit operator bool() const noexcept { return call_ != nullptr; }
+  [[nodiscard]] Call* get() const noexcept { return call_; }
+  /// Sends the Reply that was prepared on the Call (results, push) with SUCCESS, or a rejection. Runs on: any core.
+  void reply() noexcept;
+  void reject(AcceptStat status) noexcept;
+
+ private:
+  Call* call_ = nullptr;
+};
+
+class Call {
+ public:
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  [[nodiscard]] std::uint32_t xid() const noexcept;
+  [[nodiscard]] std::uint32_t procedure() const noexcept;
+  /// The RPC header, with the raw credential; decode_auth_sys() reads an AUTH_SYS one.
+  [[nodiscard]] const CallHeader& header() const noexcept;
+  /// The chunk lists of the transport header; empty lists when there are none.
+  [[nodiscard]] const ChunkLists& chunks() const noexcept;
+
+  /// A reader at the first argument.
+  [[nodiscard]] XdrReader arguments() const noexcept;
+  /// Reads an opaque<> argument that is DDP-eligible: inline data or a reference to the Read chunk at that Position.
+  [[nodiscard]] BulkArgument bulk_argument(XdrReader& reader, std::uint32_t max_length) noexcept;
+
+  /// Pulls bulk argument `argument` into `sink`, which holds at least its length, then runs `next` on this same core
+  /// with this handler's context. Inline data is copied. The sink must stay valid until `next` runs; hold a Buffer in
+  /// the Call with keep(). RFC 8166 §3.4.5.
+  void pull(const BulkArgument& argument, RegisteredBytes sink, Handler next) noexcept;
+
+  /// A buffer of this core's pools that holds `bytes`; empty when none is free or `bytes` exceeds the bulk size.
+  [[nodiscard]] Buffer make_buffer(std::size_t bytes) noexcept;
+  /// Keeps a buffer until the Call is over: until the Reply, and every Write from the buffer, has left. At most two.
+  /// Returns its bytes.
+  RegisteredBytes keep(Buffer buffer) noexcept;
+  [[nodiscard]] RegisteredBytes kept(std::size_t index) const noexcept;
+
+  /// Room for the XDR results (what follows accept_stat). `max_bytes`: the most this Reply needs; more than fits
+  /// inline is granted only when the Requester gave a Reply chunk. Not ok() when there is no such room.
+  [[nodiscard]] XdrWriter& results(std::size_t max_bytes = 0) noexcept;
+
+  /// Places one DDP-eligible result: writes its length word into results(), and the octets into the next Write chunk
+  /// by RDMA. Where no Write chunk is left, or an empty one asks for it, they go inline with their pad (RFC 8166
+  /// §4.3.2). The source must not change until the Call is over; `done` (optional) then tells so, on the poll core.
+  void push(RegisteredBytes source, void (*done)(void*) noexcept = nullptr, void* done_context = nullptr) noexcept;
+
+  /// Ends the Call. Exactly one of them, once.
+  void reply() noexcept;
+  void reject(AcceptStat status) noexcept;
+  [[nodiscard]] DeferredCall defer() noexcept;
+
+  /// Four words for a handler's own state between its stages.
+  [[nodiscard]] std::array<std::uint64_t, 4>& state() noexcept;
+  /// The context given at registration.
+  [[nodiscard]] void* context() const noexcept;
+
+ protected:
+  Call() noexcept = default;
+  ~Call() = default;
+};
+
+}  // namespace rodeo

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The Requester's side: calls on a connection, completed by callback from the poll loop.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "engine/buffer.h"
+#include "engine/rpc_message.h"
+#include "engine/xdr_reader.h"
+
+namespace rodeo {
+
+/// The headers of calls to one procedure with one credential, encoded once. Copyable, immutable.
+class CallTarget {
+ public:
+  static constexpr std::size_t kMaxBytes = 28 + 24 + 2 * 408;
+  /// Throws nothing; an over-long credential gives a target that is not ok().
+  CallTarget(std::uint32_t program, std::uint32_t version, std::uint32_t procedure, const Credential& credential);
+  [[nodiscard]] bool ok() const noexcept { return size_ != 0; }
+  /// Plain transport header (XID and credit zero) and RPC Call header.
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), size_}; }
+  /// The RPC Call header alone.
+  [[nodiscard]] std::span<const std::byte> rpc_header() const noexcept { return bytes().subspan(28); }
+
+ private:
+  alignas(16) std::array<std::byte, kMaxBytes + 12> bytes_{};
+  std::size_t size_ = 0;
+};
+
+/// An opaque<> argument that the Responder is to pull by RDMA Read. Its length word stays in the arguments, at
+/// `arguments_offset - 4`; the octets and their pad do not (RFC 8166 §3.4.5).
+struct BulkSource {
+  std::size_t arguments_offset = 0;
+  RegisteredBytes data;
+};
+
+enum class CallError : std::uint8_t {
+  kNone,            // a Reply came; accept_stat says how the RPC went
+  kDenied,          // MSG_DENIED: RPC_MISMATCH or AUTH_ERROR
+  kErrChunk,        // RDMA_ERROR ERR_CHUNK
+  kErrVers,         // RDMA_ERROR ERR_VERS
+  kBadReply,        // the Reply breaks a rule that ends the RPC (RFC 8166 §6.1)
+  kConnectionLost,  // nobody knows whether the Call ran
+};
+[[nodiscard]] std::string_view to_string(CallError error) noexcept;
+
+/// What a completion gets. Valid during the callback only.
+struct Reply {
+  CallError error = CallError::kNone;
+  AcceptStat accept_stat = AcceptStat::kSuccess;
+  std::span<const std::byte> results;      // XDR results, inline or from the Reply chunk
+  std::span<const std::uint32_t> written;  // octets placed in each of the Call's `sinks`
+  [[nodiscard]] bool ok() const noexcept { return error == CallError::kNone && accept_stat == AcceptStat::kSuccess; }
+  [[nodiscard]] XdrReader reader() const noexcept { return XdrReader(results); }
+};
+
+using ReplyHandler = void (*)(void* context, const Reply& reply) noexcept;
+
+/// One call. Everything it names except `target` and `arguments` must stay valid until the completion.
+struct CallRequest {
+  const CallTarget* target = nullptr;
+  std::span<const std::byte> arguments;    // XDR, without the data of `sources`; copied
+  std::span<const BulkSource> sources;     // one Read chunk each, ascending offsets
+  std::span<const RegisteredBytes> sinks;  // one Write chunk each, for DDP-eligible results in order
+  std::size_t max_results = 0;             // octets of the largest results, without what goes to `sinks`: decides
+                                           // whether a Reply chunk is offered (RFC 8166 §4.3.3)
+  bool force_long_call = false;            // RDMA_NOMSG whatever the size
+  ReplyHandler on_reply = nullptr;
+  void* context = nullptr;
+};
+
+enum class SubmitOutcome : std::uint8_t {
+  kPosted,         // on_reply will be called once
+  kNoCredit,       // as many calls are out as the Responder granted: try again after a completion
+  kSendQueueFull,  // try again after a completion
+  kNoBuffer,       // a pool is empty: try again after a completion
+  kTooLarge,       // arguments or results exceed the bulk buffer size, or there are too many chunks
+  kClosed,         // the connection is gone
+};
+[[nodiscard]] std::string_view to_string(SubmitOutcome outcome) noexcept;
+
+/// A connection to a Responder. Owned by the engine, bound to one poll core. Runs on: that core, unless said otherwise.
+class Connection {
+ public:
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /// Posts one call; it leaves with the burst that the loop is in. Anything but kPosted means nothing happened.
+  [[nodiscard]] virtual SubmitOutcome submit(const CallRequest& request) noexcept = 0;
+
+  /// How many more calls could be submitted now.
+  [[nodiscard]] virtual std::uint32_t credits_left() const noexcept = 0;
+  [[nodiscard]] virtual std::uint32_t in_flight() const noexcept = 0;
+  /// Any core.
+  [[nodiscard]] virtual bool open() const noexcept = 0;
+  [[nodiscard]] virtual std::uint32_t call_threshold() const noexcept = 0;
+  [[nodiscard]] virtual std::uint32_t reply_threshold() const noexcept = 0;
+  /// A buffer of this core's pools; empty when none is free or `bytes` exceeds the bulk size.
+  [[nodiscard]] virtual Buffer make_buffer(std::size_t bytes) noexcept = 0;
+
+ protected:
+  Connection() noexcept = default;
+  virtual ~Connection() = default;
+};
+
+}  // namespace rodeo
