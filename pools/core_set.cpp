@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kWhere = "core set";
 constexpr const char* kAllowed = "write a mask such as 0x5 or a list such as 0,2-3, with cores from 0 to 1023";
 
-std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
+std::string quoted(std::string_view text) { return std::string("\"").append(text).append("\""); }
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t";
@@ -107,7 +107,7 @@ std::string core_list_text(std::span<const unsigned> cores) {
     while (end < cores.size() && cores[end] == cores[end - 1] + 1) ++end;
     if (!text.empty()) text += ',';
     text += std::to_string(cores[i]);
-    if (end - i > 1) text += "-" + std::to_string(cores[end - 1]);
+    if (end - i > 1) text.append("-").append(std::to_string(cores[end - 1]));
     i = end;
   }
   return text;

@@ -62,7 +62,7 @@ LcorePlan plan_lcores(std::span<const unsigned> cores) {
 std::string lcores_text(const LcorePlan& plan, std::span<const unsigned> allowed) {
   std::string text = std::to_string(plan.control) + "@(" + core_list_text(allowed) + ")";
   for (const auto& [core, lcore] : plan.lcore_of_core) {
-    text += "," + std::to_string(lcore) + "@" + std::to_string(core);
+    text.append(",").append(std::to_string(lcore)).append("@").append(std::to_string(core));
   }
   return text;
 }
@@ -218,8 +218,11 @@ std::vector<unsigned> Eal::cores() const {
 bool Eal::hugepages() const { return rte_eal_has_hugepages() != 0; }
 
 int Eal::run_task(void* task) {
-  const Task& launched = *static_cast<const Task*>(task);
+  Task& launched = *static_cast<Task*>(task);
+  // DPDK orders launch and join already, but where no race checker sees it.
+  static_cast<void>(launched.running.load(std::memory_order_acquire));  // acquire: pairs with the release in launch()
   launched.run(launched.argument);
+  launched.running.store(false, std::memory_order_release);  // release: pairs with the acquire in join()
   return 0;
 }
 
@@ -230,7 +233,9 @@ Result<void> Eal::launch(unsigned core, void (*run)(void*), void* argument) {
   if (rte_eal_get_lcore_state(lcore.id) != WAIT) {
     return fail(kWhere, "core " + std::to_string(core) + " is busy", "join it first");
   }
-  *lcore.task = {run, argument};
+  lcore.task->run = run;
+  lcore.task->argument = argument;
+  lcore.task->running.store(true, std::memory_order_release);
   if (rte_eal_remote_launch(run_task, lcore.task.get(), lcore.id) != 0) {
     return fail(kWhere, "core " + std::to_string(core) + " did not take the task", "join it first");
   }
@@ -238,7 +243,10 @@ Result<void> Eal::launch(unsigned core, void (*run)(void*), void* argument) {
 }
 
 void Eal::join(unsigned core) {
-  if (const auto at = lcores_.find(core); at != lcores_.end()) rte_eal_wait_lcore(at->second.id);
+  const auto at = lcores_.find(core);
+  if (at == lcores_.end()) return;
+  rte_eal_wait_lcore(at->second.id);
+  static_cast<void>(at->second.task->running.load(std::memory_order_acquire));
 }
 
 }  // namespace rodeo::pools

@@ -8,6 +8,7 @@
 // no shared configuration, no socket. It scans no devices. Its output never reaches the terminal; when it does not
 // start, the last line it wrote is in the Error.
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <span>
@@ -29,6 +30,7 @@ class Eal {
   struct Task {
     void (*run)(void*) = nullptr;
     void* argument = nullptr;
+    std::atomic<bool> running{false};
   };
   struct Lcore {
     unsigned id = 0;

@@ -4,9 +4,10 @@
 #include <rte_eal.h>
 #include <rte_lcore.h>
 #include <sched.h>
+#include <unistd.h>
 
-#include <array>
 #include <string>
+#include <vector>
 
 #include "pools/eal.h"
 #include "pools/eal_log.h"
@@ -20,14 +21,24 @@ TEST(BorrowedEal, LaunchesOnTheEmbeddersWorkerCores) {
   ASSERT_TRUE(topology);
   const unsigned core = topology->allowed_cores().front();
   capture_eal_log();
-  std::array<std::string, 11> words{
-      "embedder",     "--no-pci",  "--no-telemetry",
-      "--no-shconf",  "--no-huge", "-m",
-      "32",           "--lcores",  "100@(" + topology->core_list() + "),3@" + std::to_string(core),
-      "--main-lcore", "100"};
-  std::array<char*, words.size() + 1> arguments{};
-  for (std::size_t i = 0; i < words.size(); ++i) arguments[i] = words[i].data();
+  std::vector<std::string> words{"embedder",
+                                 "--no-pci",
+                                 "--no-telemetry",
+                                 "--no-shconf",
+                                 "--no-huge",
+                                 "-m",
+                                 "32",
+                                 "--lcores",
+                                 "100@(" + topology->core_list() + "),3@" + std::to_string(core),
+                                 "--file-prefix",
+                                 "rodeo-embedder-" + std::to_string(getpid()),
+                                 "--main-lcore",
+                                 "100"};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   ASSERT_GE(rte_eal_init(static_cast<int>(words.size()), arguments.data()), 0) << last_eal_log_line();
+  rmdir(rte_eal_get_runtime_dir());
 
   const auto started = Eal::start({.cores = {core}});
   ASSERT_FALSE(started);
