@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What an embedder includes, as installed: <rodeo/rodeo.h>.
+
+#include "engine/client.h"
+#include "engine/rodeo.h"
