@@ -103,6 +103,12 @@ class Device {
   [[nodiscard]] virtual Result<void> accept(CmId id, std::span<const std::byte> private_data) = 0;
   virtual void reject(CmId id, std::span<const std::byte> private_data, const std::string& reason) = 0;
 
+  /// A free type-2 memory window for the QP of `id` (after make_qp), to be bound by Qp::post_bind. Returns its key,
+  /// whose low 8 bits the next bind may change. destroy() frees the windows that are left.
+  [[nodiscard]] virtual Result<std::uint32_t> allocate_window(CmId id) = 0;
+  /// `key`: any key that the window has had. The window must be unbound (invalidated, or its QP in error).
+  virtual void free_window(std::uint32_t key) = 0;
+
   /// Tells the peer that we leave (DREQ). The QP is still to be moved to error, drained and destroyed.
   virtual void disconnect(CmId id) = 0;
 

@@ -65,6 +65,11 @@ class Cq {
     return n;
   }
 
+  /// Whether poll would find something.
+  [[nodiscard]] bool ready() const noexcept {
+    const std::uint8_t op_own = __atomic_load_n(&cqes_[consumer_ & (count_ - 1)].op_own, __ATOMIC_RELAXED);
+    return op_own >> 4 != MLX5_CQE_INVALID && (op_own & 1U) == ((consumer_ & count_) != 0 ? 1U : 0U);
+  }
   [[nodiscard]] std::uint32_t consumer_index() const noexcept { return consumer_; }
 
  private:

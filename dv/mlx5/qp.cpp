@@ -38,6 +38,7 @@ Qp::Qp(const QpRings& rings)
       max_inline_(std::min(rings.max_inline, (kMaxDs - 1) * kDsBytes - kInlineHeaderBytes)),
       signalled_(std::make_unique<Signalled[]>(rings.sq_bbs)),
       dbrec_(rings.dbrec),
+      send_dbrec_(rings.send_dbrec != nullptr ? rings.send_dbrec : rings.dbrec + MLX5_SND_DBR),
       soft_(rings.soft),
       rq_(rings.rq),
       rq_shadow_(std::make_unique<std::byte*[]>(std::max(1U, rings.rq_wqes))),

@@ -25,7 +25,7 @@
 #include "pools/byte_order.h"
 
 namespace rodeo::dv::soft {
-class SendEngine;  // executes a send queue on the posting core
+struct SendEngine;  // executes a send queue on the posting core
 void execute(SendEngine& engine) noexcept;
 }  // namespace rodeo::dv::soft
 
@@ -36,8 +36,9 @@ struct QpRings {
   std::byte* sq = nullptr;
   std::uint32_t sq_bbs = 0;
   std::byte* rq = nullptr;
-  std::uint32_t rq_wqes = 0;  // 0: receives come from a shared receive queue
-  Be32* dbrec = nullptr;      // [0] receive, [1] send
+  std::uint32_t rq_wqes = 0;   // 0: receives come from a shared receive queue
+  Be32* dbrec = nullptr;       // [0] receive, [1] send
+  Be32* send_dbrec = nullptr;  // where the send record is not at dbrec[1]: the software HCA keeps it private
   std::byte* bf_reg = nullptr;
   std::uint32_t bf_bytes = 0;  // 0: the register has no BlueFlame
   std::uint32_t qpn = 0;
@@ -58,6 +59,9 @@ class Qp {
 
   [[nodiscard]] std::uint32_t qpn() const noexcept { return qpn_; }
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
+
+  /// The software HCA's share of the QP; null on a real device.
+  [[nodiscard]] soft::SendEngine* soft() const noexcept { return soft_; }
 
   /// Free basic blocks of the send ring.
   [[nodiscard]] std::uint32_t send_room() const noexcept {
@@ -120,7 +124,7 @@ class Qp {
     rung_ = producer_;
     before_doorbell_record();
     // Pairs with the device's read of the record.
-    __atomic_store_n(reinterpret_cast<std::uint32_t*>(dbrec_ + MLX5_SND_DBR), htobe32(producer_), __ATOMIC_RELEASE);
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(send_dbrec_), htobe32(producer_), __ATOMIC_RELEASE);
     if (soft_ != nullptr) {
       soft::execute(*soft_);
     } else {
@@ -172,6 +176,10 @@ class Qp {
       return nullptr;
     return rq_shadow_[rq_tail_++ & (rq_wqes_ - 1)];
   }
+  /// Free running count of the receives taken, and of those posted: what a flush has to cover.
+  [[nodiscard]] std::uint16_t receive_tail() const noexcept { return rq_tail_; }
+  [[nodiscard]] std::uint16_t receive_head() const noexcept { return rq_head_; }
+
   /// The address that the completion after `ahead` more will deliver into; for prefetching.
   [[nodiscard]] const std::byte* peek_receive(std::uint32_t ahead) const noexcept {
     return rq_shadow_[(rq_tail_ + ahead) & (rq_wqes_ - 1)];
@@ -243,6 +251,7 @@ class Qp {
   std::uint32_t max_inline_;
   std::unique_ptr<Signalled[]> signalled_;
   Be32* dbrec_;
+  Be32* send_dbrec_;
   soft::SendEngine* soft_;
   // Receive side.
   std::byte* rq_;

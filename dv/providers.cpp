@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dv/providers.h"
+
+#include "dv/soft/host_device.h"
+
+namespace rodeo::dv {
+
+Result<std::unique_ptr<mlx5::Device>> open_device(const Address& address) {
+  switch (address.scheme) {
+    case Address::Scheme::kSoft:
+      return soft::open(soft::SoftOptions{});
+    case Address::Scheme::kSimulated:
+      return fail("open " + address.to_string(), "sim: devices belong to a fabric inside one process",
+                  "use soft:NAME, or open the device on a soft::Fabric");
+    case Address::Scheme::kRdma:
+      break;
+  }
+  return fail("open " + address.to_string(), "rdma:// needs a device over rdma_cm, which this version does not have",
+              "use soft:NAME");
+}
+
+}  // namespace rodeo::dv
