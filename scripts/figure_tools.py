@@ -16,9 +16,9 @@ class NotMeasurable(Exception):
     """This machine cannot give that figure; the text says why."""
 
 
-def run(command, **options):
+def run(command, timeout=180, **options):
     """Output of a command that must succeed."""
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=180, **options)
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, **options)
     if result.returncode != 0:
         tail = (result.stderr.strip() or result.stdout.strip()).splitlines()[-3:]
         raise RuntimeError(f"{' '.join(map(str, command))}: exit {result.returncode}: {' | '.join(tail)}")
