@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "apps/command_line.h"
+#include "apps/pattern.h"
+#include "pools/clock.h"
+
+namespace rodeo::apps {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kBulkHeadroom = 4096;  // headers and arguments around a payload in a long message
+
+/// Part `index` of `total` split into `parts` as evenly as whole numbers allow.
+std::uint64_t share_of(std::uint64_t total, std::size_t index, std::size_t parts) {
+  return total / parts + (index < total % parts ? 1 : 0);
+}
+
+Config engine_config(const BenchOptions& options) {
+  Config config;
+  config.poll_cores = options.cores;
+  config.hugepages = !options.no_hugepages;
+  config.inline_send_bytes = options.inline_send_bytes;
+  config.inline_receive_bytes = options.inline_receive_bytes;
+  config.connections = options.connections;
+  config.credits = options.credits != 0 ? options.credits : window_per_connection(options);
+  const std::size_t largest = largest_bytes(options.mix);
+  config.bulk_bytes = std::max(config.bulk_bytes, (largest + kBulkHeadroom + 4095) & ~std::size_t{4095});
+  const std::size_t pattern = (kPatternPeriod + largest + 63) & ~std::size_t{63};
+  config.application_bytes = pattern + options.window * BenchCore::sink_bytes(options.mix);
+  return config;
+}
+
+/// Everything that lives as long as the run. The cores outlive the engine, which calls them until it has stopped.
+class Run {
+ public:
+  explicit Run(const BenchOptions& options) : options_(options) {}
+
+  Result<BenchResult> execute() {
+    auto opened = Engine::open(options_.address, engine_config(options_));
+    if (!opened) return tl::unexpected(opened.error());
+    engine_ = std::move(*opened);
+    make_cores();
+    if (auto started = engine_->start(); !started) return tl::unexpected(started.error());
+    if (auto connected = connect(); !connected) return tl::unexpected(connected.error());
+    begin();
+    std::string failure = wait();
+    finish();
+    return add_up(std::move(failure));
+  }
+
+ private:
+  void make_cores() {
+    const RegisteredBytes memory = engine_->application_memory();
+    const std::size_t pattern_bytes = kPatternPeriod + largest_bytes(options_.mix);
+    const RegisteredBytes pattern = memory.first(pattern_bytes);
+    fill_pattern(pattern, 0);
+    RegisteredBytes sinks = memory.subspan((pattern_bytes + 63) & ~std::size_t{63});
+    const std::size_t loops = engine_->loop_count();
+    for (std::size_t loop = 0; loop < loops; ++loop) {
+      BenchCore::Setup setup;
+      setup.mix = &options_.mix;
+      setup.window = static_cast<std::uint32_t>(share_of(options_.window, loop, loops));
+      setup.pattern = pattern;
+      const std::size_t sink_bytes = setup.window * BenchCore::sink_bytes(options_.mix);
+      setup.sinks = sinks.first(sink_bytes);
+      sinks = sinks.subspan(sink_bytes);
+      setup.verify = !options_.no_verify;
+      if (options_.count != 0) setup.quota = share_of(options_.count, loop, loops);
+      cores_.push_back(std::make_unique<BenchCore>(setup));
+      engine_->add_poller(loop, [core = cores_.back().get()] { return core->turn(); });
+    }
+  }
+
+  Result<void> connect() {
+    connections_.resize(cores_.size());
+    for (std::uint32_t i = 0; i < options_.connections; ++i) {
+      if (stop_signalled()) return fail("rodeo bench", "interrupted while connecting");
+      const std::size_t loop = i % cores_.size();
+      auto connection = engine_->connect(options_.address, loop, options_.credits);
+      if (!connection) return tl::unexpected(connection.error());
+      connections_[loop].push_back(*connection);
+    }
+    return {};
+  }
+
+  void begin() {
+    const std::uint64_t from = pools::tsc_now() + pools::ns_to_ticks(options_.warmup_seconds * 1e9);
+    const std::uint64_t until = options_.count != 0 ? std::numeric_limits<std::uint64_t>::max()
+                                                    : from + pools::ns_to_ticks(options_.seconds * 1e9);
+    for (std::size_t loop = 0; loop < cores_.size(); ++loop) {
+      engine_->run_on_loop(loop, [this, loop, from, until] { cores_[loop]->begin(connections_[loop], from, until); });
+    }
+  }
+
+  /// Until all cores have finished, or why that was not waited for.
+  std::string wait() {
+    std::uint64_t replies = 0;
+    Clock::time_point heard = Clock::now();
+    for (;;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      if (std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->finished(); })) {
+        return any_failed() ? lost() : std::string();
+      }
+      if (any_failed()) return lost();
+      if (stop_signalled()) return "interrupted";
+      std::uint64_t now_replies = 0;
+      for (const auto& core : cores_) now_replies += core->replies();
+      if (now_replies != replies) {
+        replies = now_replies;
+        heard = Clock::now();
+      } else if (Clock::now() - heard > std::chrono::duration<double>(patience_seconds())) {
+        return fmt::format("no reply for {} s", patience_seconds());
+      }
+    }
+  }
+
+  bool any_failed() const {
+    return std::any_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->failed(); });
+  }
+
+  std::string lost() const {
+    for (const auto& on_core : connections_) {
+      for (const Connection* connection : on_core) {
+        if (!connection->open()) return fmt::format("{} closed the connection or is gone", options_.address);
+      }
+    }
+    return {};  // calls that could not be sent at all; the counts say so
+  }
+
+  /// A delay call is no stall.
+  double patience_seconds() const {
+    double longest = 0;
+    for (const MixEntry& entry : options_.mix.entries) {
+      if (entry.proc == TestProc::kDelay) longest = std::max(longest, entry.bytes / 1e6);
+    }
+    return options_.stall_seconds + longest;
+  }
+
+  void finish() {
+    for (std::size_t loop = 0; loop < cores_.size(); ++loop) {
+      engine_->run_on_loop(loop, [this, loop] { cores_[loop]->stop_sending(); });
+      for (const Connection* connection : connections_[loop]) {
+        credits_seen_ = std::max(credits_seen_, connection->credits_left() + connection->in_flight());
+      }
+    }
+    engine_->stop();
+  }
+
+  BenchResult add_up(std::string failure) {
+    BenchResult result;
+    result.histogram = std::make_unique<Histogram>();
+    std::uint64_t ticks = 0;
+    for (const auto& core : cores_) {
+      result.counts.add(core->counts());
+      result.histogram->merge(core->histogram());
+      ticks = std::max(ticks, core->measured_ticks());
+    }
+    result.seconds = pools::ticks_to_ns(ticks) / 1e9;
+    result.ns_per_tick = 1e9 / pools::tsc_hz();
+    result.credits_seen = credits_seen_;
+    result.warnings = engine_->warnings();
+    result.failure = std::move(failure);
+    return result;
+  }
+
+  const BenchOptions& options_;
+  std::vector<std::unique_ptr<BenchCore>> cores_;
+  std::vector<std::vector<Connection*>> connections_;  // by core
+  std::uint32_t credits_seen_ = 0;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace
+
+Result<BenchResult> run_bench(const BenchOptions& options) { return Run(options).execute(); }
+
+}  // namespace rodeo::apps

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tool: one subcommand a file.
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "apps/bench_options.h"
+#include "apps/bench_report.h"
+#include "apps/bench_run.h"
+#include "apps/command_line.h"
+#include "apps/ping.h"
+#include "apps/sum.h"
+
+namespace rodeo::apps {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  rodeo ping soft:rodeo --count 3
+  rodeo bench soft:rodeo --cores 1 --seconds 3
+  rodeo sum --back /usr/bin/*
+
+Start an engine first: rodeod --poll-cores 0. "rodeo COMMAND --help" says more about a command.
+)";
+
+int run_bench_command(BenchOptions& options) {
+  constexpr const char* kName = "rodeo bench";
+  if (auto finished = finish_bench_options(options); !finished) {
+    complain(kName, finished.error().message());
+    return kExitUsage;
+  }
+  const auto result = run_bench(options);
+  if (!result) {
+    complain(kName, result.error().message());
+    return kExitFailure;
+  }
+  fmt::print("{}", options.json ? bench_json(options, *result) : bench_table(options, *result));
+  std::fflush(stdout);
+  if (!result->failure.empty()) complain(kName, result->failure);
+  return bench_exit_status(*result);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Talks RPC-over-RDMA to a rodeod: is it there, how fast is it, and does it get every octet right.",
+               "rodeo"};
+  app.footer(kFooter);
+  app.set_version_flag("--version", std::string("rodeo ") + kVersion, "Print the version and exit");
+  app.require_subcommand(1);
+
+  PingOptions ping;
+  CLI::App* ping_command = app.add_subcommand("ping", "One call at a time, with times");
+  add_ping_options(*ping_command, ping);
+  BenchOptions bench;
+  CLI::App* bench_command = app.add_subcommand("bench", "Rate and latency of many calls");
+  add_bench_options(*bench_command, bench);
+  SumOptions sum;
+  CLI::App* sum_command = app.add_subcommand("sum", "SHA-256 of files, computed by the engine");
+  add_sum_options(*sum_command, sum);
+
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  remember_stop_signals();
+  std::signal(SIGPIPE, SIG_DFL);
+  if (ping_command->parsed()) return run_ping(ping);
+  if (bench_command->parsed()) return run_bench_command(bench);
+  return run_sum(sum);
+}
+
+}  // namespace
+}  // namespace rodeo::apps
+
+int main(int argc, char** argv) { return rodeo::apps::run(argc, argv); }

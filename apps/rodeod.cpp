@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine as a program: reads its command line, serves the test program, and stops when told to.
+
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <csignal>
+#include <memory>
+#include <string>
+
+#include "apps/command_line.h"
+#include "apps/rodeod_options.h"
+#include "apps/test_program.h"
+#include "engine/rodeo.h"
+
+namespace rodeo::apps {
+namespace {
+
+constexpr const char* kName = "rodeod";
+
+/// Blocks what we wait for, here and in every thread started from here on.
+sigset_t block_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals, number);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+/// From here on SIGINT and SIGTERM end the process at once.
+void unblock_stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGINT, SIGTERM}) sigaddset(&signals, number);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+void print_counters(const Engine& engine) {
+  fmt::print("{} connections\n", engine.connection_count());
+  for (const CounterValue& counter : engine.counters()) {
+    if (counter.value != 0) fmt::print("{:>16}  {:<28} {}\n", counter.value, counter.name, counter.help);
+  }
+  std::fflush(stdout);
+}
+
+int give_up(const Error& error) {
+  complain(kName, error.message());
+  return kExitFailure;
+}
+
+void set_up_log(const std::string& level) {
+  auto logger = spdlog::stderr_color_mt(kName);
+  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  logger->set_level(spdlog::level::from_str(level));
+  spdlog::set_default_logger(std::move(logger));
+}
+
+/// Listens, says so, and waits for the signal that ends it.
+Result<void> serve(Engine& engine, const RodeodOptions& options, const sigset_t& signals) {
+  for (const std::string& address : options.listen) {
+    if (auto listening = engine.listen(address); !listening) return listening;
+  }
+  for (const std::string& line : engine.describe()) spdlog::info("{}", line);
+  for (const std::string& line : engine.warnings()) spdlog::warn("{}", line);
+  for (const std::string& address : options.listen) fmt::print("ready: {}\n", address);
+  std::fflush(stdout);
+  for (;;) {
+    int number = 0;
+    if (sigwait(&signals, &number) != 0) continue;
+    if (number == SIGUSR1) {
+      print_counters(engine);
+      continue;
+    }
+    spdlog::info("stopping on {}", number == SIGINT ? "SIGINT" : "SIGTERM");
+    return {};
+  }
+}
+
+int run(RodeodOptions options) {
+  set_up_log(options.log_level);
+  Config& config = options.config;
+  if (config.poll_cores.empty()) {
+    const auto core = lowest_allowed_core();
+    if (!core) return give_up(core.error());
+    config.poll_cores = {*core};
+  }
+  config.application_bytes = TestProgram::application_bytes(config.bulk_bytes);
+  const sigset_t signals = block_signals();
+
+  // The program outlives the engine: its handlers run until the engine is gone.
+  std::unique_ptr<TestProgram> program;
+  auto opened = Engine::open(options.listen.front(), config);
+  if (!opened) return give_up(opened.error());
+  const std::unique_ptr<Engine> engine = std::move(*opened);
+  auto added = TestProgram::add_to(*engine, config.bulk_bytes);
+  if (!added) return give_up(added.error());
+  program = std::move(*added);
+  if (auto started = engine->start(); !started) return give_up(started.error());
+  const auto served = serve(*engine, options, signals);
+  unblock_stop_signals();
+  program->stop_holding_calls();
+  engine->stop();
+  if (!served) return give_up(served.error());
+  print_counters(*engine);
+  const auto [adds_up, where] = engine->audit();
+  if (!adds_up) spdlog::error("buffers are missing: {}", where);
+  fmt::print("stopped\n");
+  return adds_up ? kExitOk : kExitFailure;
+}
+
+}  // namespace
+}  // namespace rodeo::apps
+
+int main(int argc, char** argv) {
+  rodeo::apps::RodeodOptions options;
+  if (const auto status = rodeo::apps::parse_rodeod_options(argc, argv, options)) return *status;
+  return rodeo::apps::run(std::move(options));
+}

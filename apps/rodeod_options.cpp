@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/rodeod_options.h"
+
+#include "apps/command_line.h"
+
+namespace rodeo::apps {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  rodeod                                        serve soft:rodeo from one polled core
+  rodeod --poll-cores 0 --listen soft:demo      the same under another name, on core 0
+  rodeod --poll-cores 0,2-3 --worker-cores 0x30 three loops; handlers that hash run on cores 4 and 5
+  rodeod --no-hugepages                         on ordinary pages, where none are reserved
+  rodeo ping soft:rodeo                         is it there?
+
+A poll core is busy all the time: give rodeod cores of its own, and clients others. Without --worker-cores every handler
+runs on the poll core that received its Call.
+
+Hugepages make large pools faster. Without them rodeod warns and uses ordinary pages. To reserve 512 MiB, as root:
+  sysctl vm.nr_hugepages=256
+and as a user other than root, nothing else is needed.
+
+Names of soft: addresses are sockets in $RODEO_RUNTIME_DIR, else in $XDG_RUNTIME_DIR/rodeo, else in /run/rodeo for root
+and in /tmp/rodeo-UID for others.
+
+SIGINT and SIGTERM stop it: Calls under way are answered, and counters printed. A second one ends it at once. SIGUSR1
+prints the counters and goes on.
+)";
+
+}  // namespace
+
+std::optional<int> parse_rodeod_options(int argc, const char* const* argv, RodeodOptions& options) {
+  CLI::App app{"Serves RPC-over-RDMA version 1 (RFC 8166) from polled cores.", "rodeod"};
+  Config& config = options.config;
+  app.footer(kFooter);
+  app.set_version_flag("--version", std::string("rodeod ") + kVersion, "Print the version and exit");
+  app.option_defaults()->always_capture_default();
+
+  add_cores(app, "--poll-cores", config.poll_cores,
+            "Cores that poll, one loop each: a mask (0x5) or a list (0,2-3). Default: the lowest core we may use")
+      ->group("Cores");
+  add_cores(app, "--worker-cores", config.worker_cores,
+            "Cores that run the handlers which take long, such as hashing. Default: none, poll cores run them")
+      ->group("Cores");
+  app.add_option("--listen", options.listen, "Address to serve, soft:NAME; may be repeated. Default: soft:rodeo")
+      ->type_name("ADDRESS")
+      ->group("Connections");
+  app.add_option("--connections", config.connections, "Connections that the pools are sized for")
+      ->check(whole_number(1, 65'536))
+      ->group("Connections");
+  app.add_option("--credits", config.credits, "Calls that one Requester may have outstanding")
+      ->check(whole_number(1, 4'096))
+      ->group("Connections");
+  app.add_option("--inline-send", config.inline_send_bytes, "Largest message we send without chunks, 1K to 256K")
+      ->transform(inline_threshold())
+      ->group("Connections");
+  app.add_option("--inline-receive", config.inline_receive_bytes,
+                 "Largest message we accept without chunks, 1K to 256K; each receive buffer is so large")
+      ->transform(inline_threshold())
+      ->group("Connections");
+  app.add_option("--small-buffers", config.small_buffers,
+                 "Message buffers in all. 0: enough for the connections and credits above")
+      ->check(whole_number(0, 1U << 24U))
+      ->group("Memory");
+  app.add_option("--bulk-buffers", config.bulk_buffers, "Buffers for Read chunks and long messages. 0: chosen for you")
+      ->check(whole_number(0, 1U << 20U))
+      ->group("Memory");
+  app.add_option("--bulk-bytes", config.bulk_bytes, "Size of each, and so the largest chunk we take, 4K to 1G")
+      ->transform(byte_size(4096, 1U << 30U))
+      ->group("Memory");
+  bool no_hugepages = false;
+  app.add_flag("--no-hugepages", no_hugepages, "Use ordinary pages and do not warn about it")->group("Memory");
+  app.add_option("--log-level", options.log_level, "How much to tell: debug, info, warn, error or off")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            for (const char* level : {"debug", "info", "warn", "error", "off"}) {
+              if (text == level) return std::string();
+            }
+            return "\"" + text + "\" is not allowed; use debug, info, warn, error or off";
+          },
+          "LEVEL", "log_level"));
+
+  if (const auto status = parse_command_line(app, argc, argv)) return status;
+  config.hugepages = !no_hugepages;
+  if (options.listen.empty()) options.listen.emplace_back(kDefaultAddress);
+  return std::nullopt;
+}
+
+}  // namespace rodeo::apps
