@@ -11,10 +11,10 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
+#include "bench/flags.h"
+#include "bench/pinning.h"
 #include "pools/arena.h"
 
 namespace {
@@ -38,33 +38,27 @@ std::size_t side_bytes(std::size_t block) {
   return std::min(wanted, available_memory() / 4) / block * block;
 }
 
-bool pin(int core) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(static_cast<std::size_t>(core), &set);
-  return ::sched_setaffinity(0, sizeof set, &set) == 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("One-core memcpy between cold memories, in GB/s");
-  std::size_t block = std::size_t{1} << 20U;
+  double block_bytes = 1 << 20;
   double seconds = 1.0;
-  int core = 0;
-  bool no_hugepages = false;
-  app.add_option("--block", block, "bytes of one copy")->check(CLI::Range(std::size_t{64}, std::size_t{1} << 30U));
-  app.add_option("--seconds", seconds, "how long to copy")->check(CLI::Range(0.01, 60.0));
-  app.add_option("--core", core, "the core to run on")->check(CLI::Range(0, CPU_SETSIZE - 1));
-  app.add_flag("--no-hugepages", no_hugepages, "ordinary pages, even if there are hugepages");
-  CLI11_PARSE(app, argc, argv);
-
-  if (!pin(core)) {
+  double core = 0;
+  double hugepages = 1;
+  if (const auto status = rodeo::bench::parse_flags(argc, argv,
+                                                    {{"--block", &block_bytes, 64, 1 << 30},
+                                                     {"--seconds", &seconds, 0.01, 60},
+                                                     {"--core", &core, 0, CPU_SETSIZE - 1},
+                                                     {"--hugepages", &hugepages, 0, 1}})) {
+    return *status;
+  }
+  const auto block = static_cast<std::size_t>(block_bytes);
+  if (!rodeo::bench::pin_to_core(static_cast<int>(core))) {
     fmt::print(stderr, "memcpy_cold: core {} is not to be had; choose one that this process may use\n", core);
     return 1;
   }
   const std::size_t side = side_bytes(block);
-  const rodeo::pools::ArenaOptions options{.bytes = side, .hugepages = !no_hugepages, .name = "memcpy_cold"};
+  const rodeo::pools::ArenaOptions options{.bytes = side, .hugepages = hugepages != 0, .name = "memcpy_cold"};
   auto from = rodeo::pools::Arena::create(options);
   auto to = rodeo::pools::Arena::create(options);
   if (!from || !to) {

@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <rpc/rpc.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -17,7 +16,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <string_view>
+
+#include "bench/flags.h"
+#include "bench/pinning.h"
 
 namespace {
 
@@ -35,13 +36,6 @@ void serve(svc_req* request, SVCXPRT* transport) {
   }
 }
 
-bool pin(int core) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(static_cast<std::size_t>(core), &set);
-  return ::sched_setaffinity(0, sizeof set, &set) == 0;
-}
-
 int complain(const char* what) {
   std::fprintf(stderr, "tcp_null: %s\n", what);
   return 1;
@@ -57,7 +51,7 @@ int tcp_socket() {
 
 [[noreturn]] void run_server(int listener, int core) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (!pin(core)) std::_Exit(complain("the server's core is not to be had"));
+  if (!rodeo::bench::pin_to_core(core)) std::_Exit(complain("the server's core is not to be had"));
   SVCXPRT* transport = svctcp_create(listener, 0, 0);
   // Protocol 0: nobody needs to find us through rpcbind.
   if (transport == nullptr || !svc_register(transport, kProgram, kVersion, serve, 0)) {
@@ -68,7 +62,7 @@ int tcp_socket() {
 }
 
 int run_client(sockaddr_in address, int core, double seconds) {
-  if (!pin(core)) return complain("the client's core is not to be had");
+  if (!rodeo::bench::pin_to_core(core)) return complain("the client's core is not to be had");
   int fd = tcp_socket();
   if (fd < 0 || ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     return complain("no connection to the server");
@@ -113,24 +107,14 @@ int run_client(sockaddr_in address, int core, double seconds) {
 
 int main(int argc, char** argv) {
   double seconds = 2.0;
-  int server_core = 0;
-  int client_core = 1;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view flag = argv[i];
-    const char* value = i + 1 < argc ? argv[i + 1] : nullptr;
-    if (value != nullptr && flag == "--seconds") {
-      seconds = std::atof(value);
-    } else if (value != nullptr && flag == "--server-core") {
-      server_core = std::atoi(value);
-    } else if (value != nullptr && flag == "--client-core") {
-      client_core = std::atoi(value);
-    } else {
-      std::fprintf(stderr, "usage: tcp_null [--seconds S] [--server-core N] [--client-core N]\n");
-      return flag == "--help" ? 0 : 2;
-    }
-    ++i;
+  double server_core = 0;
+  double client_core = 1;
+  if (const auto status = rodeo::bench::parse_flags(argc, argv,
+                                                    {{"--seconds", &seconds, 0.01, 60},
+                                                     {"--server-core", &server_core, 0, CPU_SETSIZE - 1},
+                                                     {"--client-core", &client_core, 0, CPU_SETSIZE - 1}})) {
+    return *status;
   }
-
   const int listener = tcp_socket();
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -142,9 +126,9 @@ int main(int argc, char** argv) {
   }
   const pid_t server = ::fork();
   if (server < 0) return complain("no second process to be had");
-  if (server == 0) run_server(listener, server_core);
+  if (server == 0) run_server(listener, static_cast<int>(server_core));
   ::close(listener);
-  const int status = run_client(address, client_core, seconds);
+  const int status = run_client(address, static_cast<int>(client_core), seconds);
   ::kill(server, SIGKILL);
   ::waitpid(server, nullptr, 0);
   return status;

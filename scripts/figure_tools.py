@@ -110,7 +110,7 @@ class Lab:
 
     def memcpy_cold(self, seconds):
         return json.loads(run([self.program("bench/memcpy_cold"), "--seconds", seconds, "--core", self.client_core,
-                               *self.pages]))
+                               "--hugepages", 0 if self.pages else 1]))
 
 
 def wait_for(condition, seconds):
