@@ -53,7 +53,7 @@ inline Result<std::vector<CaptureShape>> derive_shapes(const std::filesystem::pa
     CaptureShape& shape = call->second;
     for (const WriteChunk& chunk : lists.write_chunks()) shape.written += static_cast<std::uint32_t>(chunk.capacity);
     const std::uint64_t reply_bytes = octets.size() - header.header_bytes + lists.reply_capacity;
-    shape.results = static_cast<std::uint32_t>(reply_bytes) - kAcceptedReplyBytes;
+    shape.results = static_cast<std::uint32_t>(reply_bytes - kAcceptedReplyBytes);
     ++counts[{shape.arguments, shape.results, shape.read_chunk, shape.write_capacity, shape.written,
               shape.reply_capacity}];
     calls.erase(call);

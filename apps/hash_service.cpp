@@ -97,9 +97,7 @@ void HashService::update(Call& call, void* context) noexcept {
   }
   call.state() = {id, offset, argument.length, 0};
   if (argument.chunk < 0) return self.update_with(call, argument.inline_data);
-  Buffer buffer = call.make_buffer(std::max<std::size_t>(argument.length, 1));
-  if (!buffer) return call.reject(AcceptStat::kSystemErr);
-  call.pull(argument, call.keep(std::move(buffer)).first(argument.length), &update_pulled);
+  call.pull(argument, &update_pulled);  // into kept(0)
 }
 
 void HashService::update_pulled(Call& call, void* context) noexcept {

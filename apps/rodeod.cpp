@@ -18,6 +18,8 @@ namespace rodeo::apps {
 namespace {
 
 constexpr const char* kName = "rodeod";
+/// So that a payload of --bulk-bytes also fits into a Long Call or Long Reply with its headers.
+constexpr std::size_t kLongMessageHeadroom = 4096;
 
 /// Blocks what we wait for, here and in every thread started from here on.
 sigset_t block_signals() {
@@ -86,7 +88,9 @@ int run(RodeodOptions options) {
     if (!core) return give_up(core.error());
     config.poll_cores = {*core};
   }
-  config.application_bytes = TestProgram::application_bytes(config.bulk_bytes);
+  const std::size_t payload_bytes = config.bulk_bytes;
+  config.bulk_bytes += kLongMessageHeadroom;
+  config.application_bytes = TestProgram::application_bytes(payload_bytes);
   const sigset_t signals = block_signals();
 
   // The program outlives the engine: its handlers run until the engine is gone.
@@ -94,7 +98,7 @@ int run(RodeodOptions options) {
   auto opened = Engine::open(options.listen.front(), config);
   if (!opened) return give_up(opened.error());
   const std::unique_ptr<Engine> engine = std::move(*opened);
-  auto added = TestProgram::add_to(*engine, config.bulk_bytes);
+  auto added = TestProgram::add_to(*engine, payload_bytes);
   if (!added) return give_up(added.error());
   program = std::move(*added);
   if (auto started = engine->start(); !started) return give_up(started.error());

@@ -2,7 +2,6 @@
 // Hot path, save for construction. Runs on: poll cores.
 #include "apps/test_program.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -32,13 +31,6 @@ BulkArgument only_bulk_argument(Call& call, std::size_t max_bytes) noexcept {
   BulkArgument argument = call.bulk_argument(reader, static_cast<std::uint32_t>(max_bytes));
   if (!reader.ok() || reader.remaining() != 0) argument.ok = false;
   return argument;
-}
-
-/// Pulls into a buffer that the Call keeps as its first, or answers SYSTEM_ERR when there is none.
-void pull_into_kept(Call& call, const BulkArgument& argument, Handler next) noexcept {
-  Buffer buffer = call.make_buffer(std::max<std::size_t>(argument.length, 1));
-  if (!buffer) return call.reject(AcceptStat::kSystemErr);
-  call.pull(argument, call.keep(std::move(buffer)).first(argument.length), next);
 }
 
 void reply_checksum(Call& call, std::span<const std::byte> octets) noexcept {
@@ -141,7 +133,7 @@ void TestProgram::checksum(Call& call, void* context) noexcept {
   if (!argument.ok) return call.reject(AcceptStat::kGarbageArgs);
   if (argument.chunk < 0) return reply_checksum(call, argument.inline_data);
   call.state()[0] = argument.length;
-  pull_into_kept(call, argument, &checksum_pulled);
+  call.pull(argument, &checksum_pulled);  // into kept(0)
 }
 
 void TestProgram::checksum_pulled(Call& call, void* /*context*/) noexcept {
@@ -177,7 +169,7 @@ void TestProgram::mirror(Call& call, void* context) noexcept {
   const BulkArgument argument = only_bulk_argument(call, program_of(context).max_bytes_);
   if (!argument.ok) return call.reject(AcceptStat::kGarbageArgs);
   call.state()[0] = argument.length;
-  pull_into_kept(call, argument, &mirror_pulled);  // copies inline data: only registered memory can be pushed
+  call.pull(argument, &mirror_pulled);  // copies inline data: only registered memory can be pushed
 }
 
 void TestProgram::mirror_pulled(Call& call, void* /*context*/) noexcept {
@@ -217,7 +209,7 @@ void TestProgram::capture(Call& call, void* context) noexcept {
     return call.reject(AcceptStat::kGarbageArgs);
   }
   call.state() = {results_bytes, bulk_bytes, start, argument.length};
-  if (argument.chunk >= 0) return pull_into_kept(call, argument, &capture_pulled);
+  if (argument.chunk >= 0) return call.pull(argument, &capture_pulled);
   self.answer_capture(call, argument.inline_data);
 }
 

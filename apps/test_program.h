@@ -25,8 +25,8 @@ class TestProgram {
   /// What Config::application_bytes must be for payloads up to `bulk_bytes`.
   [[nodiscard]] static std::size_t application_bytes(std::size_t bulk_bytes) noexcept;
 
-  /// Adds the program and its pollers to an engine that has not started, which this must outlive. `bulk_bytes` as in
-  /// the engine's Config.
+  /// Adds the program and its pollers to an engine that has not started, which this must outlive. `bulk_bytes`: the
+  /// largest payload, at most what the engine's Config says.
   [[nodiscard]] static Result<std::unique_ptr<TestProgram>> add_to(Engine& engine, std::size_t bulk_bytes);
 
   TestProgram(const TestProgram&) = delete;
