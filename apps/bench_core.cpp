@@ -72,7 +72,7 @@ void BenchCore::begin(std::span<Connection* const> connections, std::uint64_t fr
   phase_ = Phase::kWarmUp;
   phase_ends_ = from;
   measure_until_ = until;
-  sending_ = true;
+  sending_ = quota_ != 0;  // a core may have no share of a small count
   const std::uint64_t now = pools::tsc_now();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     slots_[i].connection = connections_[i % connections_.size()];

@@ -146,10 +146,12 @@ class Run {
 
   void finish() {
     for (std::size_t loop = 0; loop < cores_.size(); ++loop) {
-      engine_->run_on_loop(loop, [this, loop] { cores_[loop]->stop_sending(); });
-      for (const Connection* connection : connections_[loop]) {
-        credits_seen_ = std::max(credits_seen_, connection->credits_left() + connection->in_flight());
-      }
+      engine_->run_on_loop(loop, [this, loop] {
+        cores_[loop]->stop_sending();
+        for (const Connection* connection : connections_[loop]) {
+          credits_seen_ = std::max(credits_seen_, connection->credits_left() + connection->in_flight());
+        }
+      });
     }
     engine_->stop();
   }
