@@ -68,6 +68,9 @@ class Call {
   /// with this handler's context. Inline data is copied. The sink must stay valid until `next` runs; hold a Buffer in
   /// the Call with keep(). RFC 8166 §3.4.5.
   void pull(const BulkArgument& argument, RegisteredBytes sink, Handler next) noexcept;
+  /// The same into a buffer of the engine's, kept(0) from then on unless others were kept before. When none is free
+  /// the Call waits its turn; an argument above the bulk size is answered GARBAGE_ARGS.
+  void pull(const BulkArgument& argument, Handler next) noexcept;
 
   /// A buffer of this core's pools that holds `bytes`; empty when none is free or `bytes` exceeds the bulk size.
   [[nodiscard]] Buffer make_buffer(std::size_t bytes) noexcept;
@@ -77,12 +80,13 @@ class Call {
   [[nodiscard]] RegisteredBytes kept(std::size_t index) const noexcept;
 
   /// Room for the XDR results (what follows accept_stat). `max_bytes`: the most this Reply needs; more than fits
-  /// inline is granted only when the Requester gave a Reply chunk. Not ok() when there is no such room.
+  /// inline is granted only when the Requester gave a Reply chunk. Not ok() when there is no such room; reply() then
+  /// answers ERR_CHUNK (or SYSTEM_ERR where it was a pool that had run dry).
   [[nodiscard]] XdrWriter& results(std::size_t max_bytes = 0) noexcept;
 
   /// Places one DDP-eligible result: writes its length word into results(), and the octets into the next Write chunk
   /// by RDMA. Where no Write chunk is left, or an empty one asks for it, they go inline with their pad (RFC 8166
-  /// §4.3.2). The source must not change until the Call is over; `done` (optional) then tells so, on the poll core.
+  /// §4.3.2). The source must not change until the Call is over; `done` (optional) then tells so, on a core of ours.
   void push(RegisteredBytes source, void (*done)(void*) noexcept = nullptr, void* done_context = nullptr) noexcept;
 
   /// Ends the Call. Exactly one of them, once.

@@ -77,7 +77,8 @@ class Engine {
 
   /// Before start().
   [[nodiscard]] virtual Result<void> add_program(Program program) = 0;
-  /// Called once per turn of loop `loop`; returns how much it did. Before start().
+  /// Called once per turn of loop `loop`, on its core, after its completions; returns how much it did. It may submit
+  /// calls and answer deferred ones, and goes on being called while stop() lets calls finish. Before start().
   virtual void add_poller(std::size_t loop, std::function<std::size_t()> poller) = 0;
 
   /// Starts the loops and the control thread (with poll cores), or readies step() (without).
@@ -94,7 +95,8 @@ class Engine {
                                                             std::uint32_t credits) = 0;
   /// nullptr while it is under way.
   [[nodiscard]] virtual Result<Connection*> finish_connect(std::uint64_t attempt) = 0;
-  /// Closes a connection; its outstanding calls end with kConnectionLost. Runs on: any thread but a poll core's.
+  /// Closes a connection; its outstanding calls end with kConnectionLost. A Connection is valid until this, also when
+  /// the peer has long gone. Runs on: any thread but a poll core's.
   virtual void disconnect(Connection* connection) = 0;
 
   /// One turn of the loop and of connection management. Only without poll cores. Returns how much was done.

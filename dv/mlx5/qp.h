@@ -180,6 +180,12 @@ class Qp {
   [[nodiscard]] std::uint16_t receive_tail() const noexcept { return rq_tail_; }
   [[nodiscard]] std::uint16_t receive_head() const noexcept { return rq_head_; }
 
+  /// Fetches what the next receive completion will deliver.
+  [[gnu::always_inline]] void prefetch_receive() const noexcept {
+    const std::byte* next = rq_shadow_[rq_tail_ & (rq_wqes_ - 1)];
+    __builtin_prefetch(next);
+    __builtin_prefetch(next + 64);
+  }
   /// The address that the completion after `ahead` more will deliver into; for prefetching.
   [[nodiscard]] const std::byte* peek_receive(std::uint32_t ahead) const noexcept {
     return rq_shadow_[(rq_tail_ + ahead) & (rq_wqes_ - 1)];

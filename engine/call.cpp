@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Hot path. Runs on: the core that serves the Call.
+// A handler's view of its Call. Nothing here touches a queue pair: the handler leaves its wishes in the CallCore, and
+// the poll loop carries them out when the handler has returned (or the Call has come back through the ring).
+
+#include "engine/call.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/call_core.h"
+#include "engine/link.h"
+#include "engine/memory.h"
+#include "engine/transport_header.h"
+
+namespace rodeo {
+
+namespace {
+
+// Set by defer(), read when the stage returns: by then the Call may already be someone else's.
+thread_local bool deferred_in_stage = false;
+
+const ChunkLists kNoChunks;
+
+[[nodiscard]] std::uint32_t padded(std::uint32_t length) noexcept { return (length + 3) & ~3U; }
+
+}  // namespace
+
+bool run_stage(CallCore& call) noexcept {
+  deferred_in_stage = false;
+  call.ending = Ending::kNone;
+  const Handler stage = call.next_stage;
+  stage(call, call.serving->context);
+  return deferred_in_stage;
+}
+
+std::uint32_t Call::xid() const noexcept { return core_of(*this).rpc.xid; }
+std::uint32_t Call::procedure() const noexcept { return core_of(*this).rpc.procedure; }
+const CallHeader& Call::header() const noexcept { return core_of(*this).rpc; }
+const ChunkLists& Call::chunks() const noexcept {
+  const CallCore& call = core_of(*this);
+  return call.chunks != nullptr ? call.chunks->lists : kNoChunks;
+}
+std::array<std::uint64_t, 4>& Call::state() noexcept { return core_of(*this).user_state; }
+void* Call::context() const noexcept { return core_of(*this).serving->context; }
+
+XdrReader Call::arguments() const noexcept {
+  const CallCore& call = core_of(*this);
+  return XdrReader({call.payload + call.rpc.args_offset, call.payload_bytes - call.rpc.args_offset});
+}
+
+BulkArgument Call::bulk_argument(XdrReader& reader, std::uint32_t max_length) noexcept {
+  CallCore& call = core_of(*this);
+  BulkArgument out;
+  out.length = reader.u32();
+  if (!reader.ok() || out.length > max_length) return out;
+  if (call.chunks != nullptr && call.chunks->reads_taken < call.chunks->reads.data().size()) {
+    CallChunks& chunks = *call.chunks;
+    const ReadChunk& chunk = chunks.reads.data()[chunks.reads_taken];
+    const std::uint64_t here = call.rpc.args_offset + reader.position() + chunks.unreduced_shift;
+    if (chunk.position == here) {
+      // RFC 8166 §3.4.5: the chunk's length is the item's, with or without its pad.
+      if (chunk.length != out.length && chunk.length != padded(out.length)) return out;
+      out.chunk = chunks.reads_taken++;
+      chunks.unreduced_shift += padded(chunk.length);
+      out.ok = true;
+      return out;
+    }
+  }
+  out.inline_data = reader.opaque_fixed(out.length);
+  out.ok = reader.ok();
+  return out;
+}
+
+void Call::pull(const BulkArgument& argument, RegisteredBytes sink, Handler next) noexcept {
+  CallCore& call = core_of(*this);
+  call.next_stage = next;
+  call.ending = Ending::kPull;
+  call.pull_sink = sink.data();
+  call.pull_left = argument.length;
+  call.pull_chunk = argument.chunk;
+  call.pull_segment = 0;
+  if (sink.size() < argument.length || !argument.ok) {
+    call.ending = Ending::kReject;
+    call.reject_with = AcceptStat::kGarbageArgs;
+  } else if (argument.chunk < 0 && argument.length != 0) {
+    std::memcpy(sink.data(), argument.inline_data.data(), argument.length);
+  }
+}
+
+void Call::pull(const BulkArgument& argument, Handler next) noexcept {
+  CallCore& call = core_of(*this);
+  Buffer buffer = make_buffer(argument.length);
+  if (!buffer) {
+    if (argument.length > CoreMemory::current()->memory().bulk().buffer_bytes())
+      return reject(AcceptStat::kGarbageArgs);
+    // The loop keeps the Call until a buffer is free, then comes back here.
+    call.waiting_argument = argument;
+    call.next_stage = next;
+    call.ending = Ending::kWaitForBuffer;
+    return;
+  }
+  pull(argument, keep(std::move(buffer)).first(argument.length), next);
+}
+
+Buffer Call::make_buffer(std::size_t bytes) noexcept {
+  CoreMemory* memory = CoreMemory::current();
+  return memory == nullptr ? Buffer{} : memory->make_buffer(bytes);
+}
+
+RegisteredBytes Call::keep(Buffer buffer) noexcept {
+  CallCore& call = core_of(*this);
+  if (call.kept_count == kMaxKept || !buffer) return {};
+  Buffer& kept = call.kept_buffers[call.kept_count++];
+  kept = std::move(buffer);
+  return {kept.data(), kept.capacity()};
+}
+
+RegisteredBytes Call::kept(std::size_t index) const noexcept {
+  const CallCore& call = core_of(*this);
+  if (index >= call.kept_count) return {};
+  return {call.kept_buffers[index].data(), call.kept_buffers[index].capacity()};
+}
+
+XdrWriter& Call::results(std::size_t max_bytes) noexcept {
+  CallCore& call = core_of(*this);
+  if (call.results_open) return call.writer;
+  call.results_open = true;
+  call.writer = XdrWriter({});
+  CoreMemory* memory = CoreMemory::current();
+  if (memory == nullptr) return call.writer;
+  const std::size_t headers =
+      (call.chunks != nullptr ? reply_header_size(call.chunks->lists) : kMinHeaderBytes) + kAcceptedReplyBytes;
+  const std::size_t threshold = call.link->reply_threshold;
+  std::size_t limit = threshold;
+  if (headers + max_bytes <= threshold) {
+    call.results_buffer = memory->get_small(pools::Owner::kCall);
+  } else if (call.chunks != nullptr && call.chunks->lists.reply_present) {
+    call.results_buffer = memory->get_bulk(pools::Owner::kCall);
+    call.results_bulk = true;
+    limit = memory->memory().bulk().buffer_bytes();
+  } else {
+    call.results_refused = true;  // RFC 8166 §4.5.2: the Requester provided too little for this Reply
+    return call.writer;
+  }
+  if (call.results_buffer == nullptr) return call.writer;
+  call.results_offset = static_cast<std::uint32_t>(headers);
+  if (headers < limit) call.writer = XdrWriter({call.results_buffer + headers, limit - headers});
+  return call.writer;
+}
+
+void Call::push(RegisteredBytes source, void (*done)(void*) noexcept, void* done_context) noexcept {
+  CallCore& call = core_of(*this);
+  XdrWriter& writer = results();
+  if (CallChunks* chunks = call.chunks;
+      chunks != nullptr && chunks->next_write_chunk < chunks->lists.write_chunk_count) {
+    const std::uint16_t chunk = chunks->next_write_chunk++;
+    // RFC 8166 §4.3.2: an empty Write chunk asks for this result inline.
+    if (chunks->lists.write_table[chunk].count != 0) {
+      writer.u32(static_cast<std::uint32_t>(source.size()));
+      chunks->pushes[chunks->push_count++] = {source, chunk, done, done_context};
+      return;
+    }
+  }
+  writer.opaque(source);
+  if (done != nullptr) done(done_context);
+}
+
+void Call::reply() noexcept { core_of(*this).ending = Ending::kReply; }
+
+void Call::reject(AcceptStat status) noexcept {
+  CallCore& call = core_of(*this);
+  call.ending = Ending::kReject;
+  call.reject_with = status;
+}
+
+DeferredCall Call::defer() noexcept {
+  deferred_in_stage = true;
+  return DeferredCall(this);
+}
+
+void DeferredCall::reply() noexcept {
+  CallCore& call = core_of(*std::exchange(call_, nullptr));
+  call.ending = Ending::kReply;
+  // The ring holds every Call of the loop, so there is always room.
+  while (!call.home->push(&call)) {
+  }
+}
+
+void DeferredCall::reject(AcceptStat status) noexcept {
+  call_->reject(status);
+  CallCore& call = core_of(*std::exchange(call_, nullptr));
+  while (!call.home->push(&call)) {
+  }
+}
+
+}  // namespace rodeo

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the parts of one poll loop share. Runs on: the loop's core; counters may be read from anywhere.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/call_core.h"
+#include "engine/counters.h"
+#include "engine/header_outcome.h"
+#include "engine/link.h"
+#include "engine/memory.h"
+#include "engine/program_table.h"
+
+namespace rodeo {
+
+/// Calls for one worker core. Sized for every Call of every loop, so a push never fails.
+using WorkRing = pools::MpscRing<CallCore*>;
+
+struct LoopLimits {
+  std::uint32_t credits = 128;         // most that one Requester is granted
+  std::uint32_t message_bytes = 4096;  // of one receive buffer
+  std::uint32_t calls = 1024;          // that may be unanswered at once on this loop
+};
+
+/// A token is an index and, in its low two bits, what to do with it.
+enum class TokenKind : std::uint8_t { kCall = 1, kSmallBuffer = 2, kDrain = 3 };
+[[nodiscard]] constexpr dv::Token make_token(TokenKind kind, std::uint32_t index) noexcept {
+  return (index << 2U) | static_cast<std::uint32_t>(kind);
+}
+
+template <dv::Provider P>
+struct LoopContext {
+  LoopContext(Memory& engine_memory, const dv::MemoryRegion& memory_region, const ProgramTable& table,
+              const LoopLimits& loop_limits, std::unique_ptr<ReturnRing> ring)
+      : memory(engine_memory),
+        region(memory_region),
+        programs(table),
+        limits(loop_limits),
+        calls(2 * loop_limits.calls),
+        chunks(2 * loop_limits.calls),
+        receive_slots(loop_limits.calls),
+        returned(std::move(ring)) {}
+
+  CoreMemory memory;
+  dv::MemoryRegion region;
+  const ProgramTable& programs;
+  LoopLimits limits;
+  pools::CounterBlock<Count> counters;
+  /// Each outcome but kOk of a received header, at either role.
+  std::array<std::uint64_t, kHeaderOutcomeCount> header_outcomes{};
+  Slab<CallCore> calls;
+  Slab<CallChunks> chunks;
+  std::uint32_t receive_slots;  // Calls not spoken for: a receive is posted for a Responder only against one of these
+  std::unique_ptr<ReturnRing> returned;
+  std::vector<WorkRing*> workers;
+  std::vector<Link<P>*> dirty;
+  std::vector<Link<P>*> waiters;  // links with Calls in waiting_for_queue
+
+  void count(Count counter, std::uint64_t n = 1) noexcept { counters.add(counter, n); }
+  void count(HeaderOutcome outcome) noexcept {
+    const std::atomic_ref<std::uint64_t> value(header_outcomes[static_cast<std::size_t>(outcome)]);
+    value.store(value.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // one writer
+  }
+
+  /// Its doorbell will be rung, and its receives published, when the burst is over.
+  [[gnu::always_inline]] void mark_dirty(Link<P>& link) noexcept {
+    if (link.dirty) return;
+    link.dirty = true;
+    dirty.push_back(&link);  // room for every link was reserved when it was attached
+  }
+  void wait_for_queue(Link<P>& link, CallCore& call) noexcept {
+    count(Count::kSendQueueWaits);
+    link.waiting_for_queue.push(&call);
+    if (link.in_waiters) return;
+    link.in_waiters = true;
+    waiters.push_back(&link);
+  }
+  [[nodiscard]] dv::Sge sge(const std::byte* address, std::size_t length) const noexcept {
+    return {address, static_cast<std::uint32_t>(length), region.lkey};
+  }
+};
+
+}  // namespace rodeo

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Hot path. Runs on: poll core.
+// One poll core's loop: its connections, their queue pairs, its caches and Calls. It shares nothing but the rings it
+// gives Calls to and takes them back from. step() is one turn; whoever owns the core calls it again and again.
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/loop_context.h"
+#include "engine/qpn_table.h"
+#include "engine/requester_core.h"
+#include "engine/responder.h"
+
+namespace rodeo {
+
+/// Something for the loop to do between two turns, from another thread. The sender waits for `done`.
+struct Command {
+  std::function<void()> work;
+  std::atomic<bool> done{false};  // release by the loop, acquire by the sender
+};
+using CommandRing = pools::MpscRing<Command*>;
+
+template <dv::Provider P>
+class PollLoop {
+ public:
+  PollLoop(dv::Device<P>& device, typename P::PollGroup& group, Memory& memory, const dv::MemoryRegion& region,
+           const ProgramTable& programs, const LoopLimits& limits, std::unique_ptr<ReturnRing> returned,
+           std::unique_ptr<CommandRing> commands)
+      : device_(device),
+        group_(group),
+        context_(memory, region, programs, limits, std::move(returned)),
+        responder_(context_),
+        commands_(std::move(commands)) {}
+
+  /// One turn. Returns how much was done; 0 means idle.
+  std::size_t step() noexcept {
+    std::size_t work = reap_completions();  // first: frees the buffers and queue room that all below need
+    work += take_returned();                // replies and pulls of Calls that were elsewhere
+    if (!context_.waiters.empty()) [[unlikely]]
+      retry_waiters();
+    if (responder_.buffers_awaited()) [[unlikely]]
+      responder_.retry_buffers();
+    if (!commands_->empty()) [[unlikely]]
+      work += run_commands();
+    for (const auto& poller : pollers_) work += poller();
+    responder_.flush_handoff();  // only whole Calls cross the ring
+    flush_queues();              // receives before Sends: a Reply grants credits (RFC 8166 §3.3.1)
+    if (!draining_.empty()) [[unlikely]]
+      advance_draining();
+    group_.progress();
+    return work;
+  }
+
+  // The rest is slow, and runs on the loop's core as well: through a Command, or before the loop starts.
+
+  void add_poller(std::function<std::size_t()> poller) { pollers_.push_back(std::move(poller)); }
+  void set_workers(std::vector<WorkRing*> rings) {
+    responder_.set_workers(rings.size());
+    context_.workers = std::move(rings);
+  }
+
+  /// Takes a connection over and posts its first receives. False when there is not even one buffer or Call for it.
+  [[nodiscard]] bool attach(Link<P>& link) {
+    context_.dirty.reserve(links_ + 1);
+    context_.waiters.reserve(links_ + 1);
+    draining_.reserve(links_ + 1);
+    table_.insert(link.qp->qpn(), &link);
+    ++links_;
+    context_.count(Count::kConnectionsOpened);
+    if (link.requester != nullptr) {
+      for (std::uint32_t i = 0; i < link.requester->receives_wanted(); ++i) {
+        std::byte* buffer = context_.memory.get_small(pools::Owner::kPosted);
+        if (buffer == nullptr) break;
+        if (!link.qp->post_receive(buffer, context_.limits.message_bytes, context_.region.lkey)) {
+          context_.memory.put_small(buffer);
+          break;
+        }
+      }
+    } else {
+      link.grant_target = std::min(kFirstReceives, context_.limits.credits);
+      responder_.credit().top_up(link);
+    }
+    link.qp->publish_receives();
+    return link.requester != nullptr ? link.qp->receives_posted() == link.requester->receives_wanted()
+                                     : link.qp->receives_posted() != 0;
+  }
+
+  void establish(Link<P>& link, std::uint32_t outgoing, std::uint32_t incoming) noexcept {
+    link.call_threshold = link.requester != nullptr ? outgoing : incoming;
+    link.reply_threshold = link.requester != nullptr ? incoming : outgoing;
+    if (link.state == LinkState::kOpening) link.state = LinkState::kOpen;
+    if (link.requester != nullptr) link.requester->establish();
+  }
+
+  /// Stops using a connection. Its work requests come back flushed; when all are back and its Calls are answered, it
+  /// is closed.
+  void begin_close(Link<P>& link) noexcept {
+    if (link.state >= LinkState::kDraining) return;
+    link.state = LinkState::kDraining;
+    if (link.requester != nullptr) link.requester->close();
+    device_.move_to_error(*link.qp);
+    draining_.push_back(&link);
+  }
+
+  [[nodiscard]] LoopContext<P>& context() noexcept { return context_; }
+  [[nodiscard]] const LoopContext<P>& context() const noexcept { return context_; }
+  [[nodiscard]] CommandRing& commands() noexcept { return *commands_; }
+  [[nodiscard]] typename P::PollGroup& group() noexcept { return group_; }
+  /// Calls of this loop that exist. Runs on: the loop's core.
+  [[nodiscard]] std::uint32_t calls_out() const noexcept { return context_.calls.out(); }
+
+ private:
+  static constexpr std::size_t kBurst = 32;
+  /// Receives of a new connection: a conforming Requester sends one Call before it has a grant (RFC 8166 §3.3.3).
+  static constexpr std::uint32_t kFirstReceives = 4;
+
+  std::size_t reap_completions() noexcept {
+    const std::size_t n = group_.poll(completions_);
+    for (std::size_t i = 0; i < n; ++i) prefetch(i, n);
+    for (std::size_t i = 0; i < n; ++i) on_completion(completions_[i], targets_[i]);
+    return n;
+  }
+
+  /// Looks the connection up and fetches what its handling will touch.
+  [[gnu::always_inline]] void prefetch(std::size_t i, std::size_t n) noexcept {
+    Link<P>* link = table_.find(completions_[i].qpn);
+    targets_[i] = link;
+    if (link != nullptr && n > 1) link->qp->prefetch_receive();
+  }
+
+  [[gnu::always_inline]] void on_completion(const dv::Completion& completion, Link<P>* link) noexcept {
+    if (link == nullptr) [[unlikely]]
+      return context_.count(Count::kStaleCompletions);
+    if (completion.status != dv::Status::kSuccess) [[unlikely]]
+      return on_error(completion, *link);
+    if (completion.kind == dv::CompletionKind::kSendQueue) {
+      link->qp->retire_send(completion, [&](dv::Token token) { on_token(token, dv::Status::kSuccess); });
+      return;
+    }
+    std::byte* buffer = link->qp->take_receive(completion);
+    if (buffer == nullptr || completion.byte_count > context_.limits.message_bytes) [[unlikely]] {
+      return on_forged(*link, buffer);
+    }
+    if (link->requester != nullptr) {
+      link->requester->on_message(buffer, completion.byte_count);
+    } else if (link->state == LinkState::kOpen) [[likely]] {
+      responder_.on_message(*link, buffer, completion.byte_count);
+    } else {
+      responder_.credit().recycle(*link, buffer);  // it came while we were closing
+    }
+    if (link->must_close) [[unlikely]]
+      begin_close(*link);
+  }
+
+  [[gnu::noinline, gnu::cold]] void on_forged(Link<P>& link, std::byte* buffer) noexcept {
+    context_.count(Count::kStaleCompletions);
+    if (buffer != nullptr) give_back(link, buffer);
+    begin_close(link);
+  }
+
+  [[gnu::noinline, gnu::cold]] void on_error(const dv::Completion& completion, Link<P>& link) noexcept {
+    context_.count(Count::kErrorCompletions);
+    begin_close(link);
+    if (completion.kind == dv::CompletionKind::kSendQueue) {
+      link.qp->retire_send(completion, [&](dv::Token token) { on_token(token, completion.status); });
+    } else if (std::byte* buffer = link.qp->take_receive(completion)) {
+      give_back(link, buffer);
+    }
+  }
+
+  /// A receive that will not be posted again.
+  void give_back(Link<P>& link, std::byte* buffer) noexcept {
+    context_.memory.put_small(buffer);
+    if (link.requester == nullptr) ++context_.receive_slots;
+  }
+
+  [[gnu::always_inline]] void on_token(dv::Token token, dv::Status status) noexcept {
+    const std::uint32_t index = token >> 2U;
+    switch (static_cast<TokenKind>(token & 3U)) {
+      case TokenKind::kCall:
+        responder_.on_token(index, status);
+        break;
+      case TokenKind::kSmallBuffer:
+        context_.memory.put_small(context_.memory.memory().small().at(index));
+        break;
+      case TokenKind::kDrain:
+        break;
+    }
+  }
+
+  std::size_t take_returned() noexcept {
+    if (context_.returned->empty()) return 0;
+    std::array<CallCore*, kBurst> calls;
+    const std::size_t n = context_.returned->pop(std::span<CallCore*>(calls));
+    for (std::size_t i = 0; i < n; ++i) responder_.settle(*calls[i]);
+    return n;
+  }
+
+  [[gnu::noinline]] void retry_waiters() noexcept {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < context_.waiters.size(); ++i) {
+      Link<P>* link = context_.waiters[i];
+      responder_.retry(*link);
+      if (link->waiting_for_queue.empty()) {
+        link->in_waiters = false;
+      } else {
+        context_.waiters[kept++] = link;
+      }
+    }
+    context_.waiters.resize(kept);
+  }
+
+  [[gnu::noinline, gnu::cold]] std::size_t run_commands() noexcept {
+    Command* command = nullptr;
+    std::size_t n = 0;
+    while (commands_->pop(command)) {
+      command->work();
+      command->done.store(true, std::memory_order_release);
+      ++n;
+    }
+    return n;
+  }
+
+  void flush_queues() noexcept {
+    for (Link<P>* link : context_.dirty) {
+      link->dirty = false;
+      link->qp->publish_receives();
+      link->qp->ring_doorbell();
+    }
+    context_.dirty.clear();
+  }
+
+  [[gnu::noinline, gnu::cold]] void advance_draining() noexcept {
+    std::size_t kept = 0;
+    for (Link<P>* link : draining_) {
+      if (!link->drain_posted) {
+        link->drain_posted = link->qp->post_drain(make_token(TokenKind::kDrain, 0));
+        if (link->drain_posted) link->qp->ring_doorbell();
+      }
+      if (link->drain_posted && link->qp->drained() && link->calls_out == 0) {
+        detach(*link);
+      } else {
+        draining_[kept++] = link;
+      }
+    }
+    draining_.resize(kept);
+  }
+
+  void detach(Link<P>& link) noexcept {
+    table_.erase(link.qp->qpn());
+    --links_;
+    context_.count(Count::kConnectionsClosed);
+    if (link.requester != nullptr) link.requester->fail_all();
+    link.state = LinkState::kClosed;
+    link.closed.store(true, std::memory_order_release);
+  }
+
+  dv::Device<P>& device_;
+  typename P::PollGroup& group_;
+  LoopContext<P> context_;
+  Responder<P> responder_;
+  QpnTable<Link<P>> table_;
+  std::array<dv::Completion, kBurst> completions_;
+  std::array<Link<P>*, kBurst> targets_{};
+  std::vector<std::function<std::size_t()>> pollers_;
+  std::vector<Link<P>*> draining_;
+  std::unique_ptr<CommandRing> commands_;
+  std::size_t links_ = 0;
+};
+
+}  // namespace rodeo

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Hot path. Runs on: poll core.
+//
+// From an answered Call to work requests. Order on the wire: the RDMA Writes of the results, then the Send that
+// announces them (RFC 8166 §3.4.6). Nothing is written before all of it is known to fit what the Requester offered, so
+// a Reply that does not fit becomes ERR_CHUNK and touches no memory. When the send queue is full, post() returns false
+// and is called again later; it goes on where it stopped.
+//
+// Who owns what meanwhile: an inline Send copies, so its Call is over at once. A Send from a small buffer owns that
+// buffer (its token returns it). RDMA Writes read memory that the Call holds, so the Call lives until the last of them
+// has completed.
+
+#include <cstring>
+
+#include "engine/loop_context.h"
+#include "engine/receive_credit.h"
+#include "engine/transport_header.h"
+
+namespace rodeo {
+
+template <dv::Provider P>
+class ReplyPoster {
+ public:
+  explicit ReplyPoster(LoopContext<P>& loop) noexcept : loop_(loop), credit_(loop) {}
+
+  /// Posts the Reply of a Call that ended with reply or reject. False: the send queue is full, call again.
+  [[nodiscard, gnu::always_inline]] bool post(CallCore& call) noexcept {
+    auto& link = *static_cast<Link<P>*>(call.link);
+    if (call.chunks == nullptr && !call.results_open && call.ending == Ending::kReply) [[likely]] {
+      std::byte* out = link.qp->begin_inline_send(kMinHeaderBytes + kAcceptedReplyBytes);
+      if (out == nullptr) [[unlikely]]
+        return false;
+      store_plain_header(out, call.rpc.xid, credit_.answer(link, call));
+      encode_accepted(out + kMinHeaderBytes, call.rpc.xid, AcceptStat::kSuccess);
+      link.qp->commit_inline_send();
+      loop_.mark_dirty(link);
+      call.send_posted = true;
+      loop_.count(Count::kRepliesSent);
+      return true;
+    }
+    return post_general(call, link);
+  }
+
+  /// RDMA_ERROR for a message that became no Call. False: the send queue is full.
+  [[nodiscard]] bool post_err_vers(Link<P>& link, const TransportHeader& header) noexcept {
+    std::byte* out = link.qp->begin_inline_send(kErrVersBytes);
+    if (out == nullptr) return false;
+    encode_err_vers(out, header.xid, header.vers, credit_.granted(link));
+    link.qp->commit_inline_send();
+    loop_.mark_dirty(link);
+    loop_.count(Count::kErrVersSent);
+    return true;
+  }
+
+ private:
+  [[gnu::noinline]] bool post_general(CallCore& call, Link<P>& link) noexcept {
+    if (!call.reply_prepared) prepare(call, link);
+    if (call.form == ReplyForm::kErrChunk) return post_err_chunk(call, link);
+    if (call.chunks != nullptr && !post_writes(call, link)) return false;
+    return post_send(call, link);
+  }
+
+  /// Decides the form (RFC 8166 §3.5; protocol.md 2.7) and fills in the lengths that go back.
+  void prepare(CallCore& call, Link<P>& link) noexcept {
+    call.reply_prepared = true;
+    call.form = ReplyForm::kMsg;
+    if (call.ending == Ending::kReply && call.results_open && !call.writer.ok()) {
+      const bool no_buffer = call.results_buffer == nullptr && !call.results_refused;
+      call.ending = Ending::kReject;
+      call.reject_with = AcceptStat::kSystemErr;
+      if (!no_buffer) call.form = ReplyForm::kErrChunk;
+    }
+    const std::uint64_t payload = payload_bytes(call);
+    if (call.chunks == nullptr) {
+      if (kMinHeaderBytes + payload > link.reply_threshold) call.form = ReplyForm::kErrChunk;
+      return;
+    }
+    CallChunks& chunks = *call.chunks;
+    chunks.returned.clear(chunks.lists);
+    chunks.writes = {};
+    if (call.form == ReplyForm::kErrChunk) return;
+    if (call.ending == Ending::kReply) {
+      for (std::uint16_t i = 0; i < chunks.push_count; ++i) {
+        const Push& push = chunks.pushes[i];
+        if (!chunks.returned.fill_write(chunks.lists, push.chunk, push.source.size()) ||
+            !loop_.memory.memory().contains(push.source)) {
+          call.form = ReplyForm::kErrChunk;
+          return;
+        }
+        chunks.writes.left = static_cast<std::uint16_t>(chunks.writes.left + segments_used(chunks, push.chunk));
+      }
+    }
+    const std::size_t header = reply_header_size(chunks.lists);
+    if (header + payload <= link.reply_threshold) return;
+    if (header > link.reply_threshold || call.results_buffer == nullptr || call.ending != Ending::kReply ||
+        !chunks.lists.reply_present || !chunks.returned.fill_reply(chunks.lists, payload)) {
+      call.form = ReplyForm::kErrChunk;
+      return;
+    }
+    call.form = ReplyForm::kNomsg;
+    for (std::uint16_t i = 0; i < chunks.lists.reply_count; ++i) chunks.writes.left += chunks.returned.reply[i] != 0;
+    encode_accepted(call.results_buffer + call.results_offset - kAcceptedReplyBytes, call.rpc.xid,
+                    AcceptStat::kSuccess);
+  }
+
+  [[nodiscard]] static std::uint16_t segments_used(const CallChunks& chunks, std::uint16_t chunk) noexcept {
+    const WriteChunk& shape = chunks.lists.write_table[chunk];
+    std::uint16_t used = 0;
+    for (std::uint16_t i = 0; i < shape.count; ++i) used += chunks.returned.write[shape.first + i] != 0;
+    return used;
+  }
+
+  [[nodiscard]] static std::uint64_t payload_bytes(const CallCore& call) noexcept {
+    if (call.ending == Ending::kReply) return kAcceptedReplyBytes + (call.results_open ? call.writer.size() : 0);
+    switch (call.denial) {
+      case Denial::kRpcMismatch:
+        return kRpcMismatchBytes;
+      case Denial::kAuthError:
+        return kAuthErrorBytes;
+      case Denial::kNone:
+        break;
+    }
+    return call.reject_with == AcceptStat::kProgMismatch ? kProgMismatchBytes : kAcceptedReplyBytes;
+  }
+
+  /// The RPC Reply header at `out`; results follow only SUCCESS.
+  static void encode_rpc_header(const CallCore& call, std::byte* out) noexcept {
+    const std::uint32_t xid = call.rpc.xid;
+    if (call.ending == Ending::kReply) {
+      encode_accepted(out, xid, AcceptStat::kSuccess);
+    } else if (call.denial == Denial::kRpcMismatch) {
+      encode_rpc_mismatch(out, xid);
+    } else if (call.denial == Denial::kAuthError) {
+      encode_auth_error(out, xid, call.auth_stat);
+    } else if (call.reject_with == AcceptStat::kProgMismatch) {
+      encode_prog_mismatch(out, xid, call.version_low, call.version_high);
+    } else {
+      encode_accepted(out, xid, call.reject_with);
+    }
+  }
+
+  /// The Writes of the pushes in order, then the Long Reply's. The last one tells when the Call may end.
+  [[nodiscard]] bool post_writes(CallCore& call, Link<P>& link) noexcept {
+    CallChunks& chunks = *call.chunks;
+    WriteCursor& at = chunks.writes;
+    while (at.left != 0) {
+      const bool long_reply = at.push == chunks.push_count;
+      const Segment* segments = chunks.lists.reply_segments.data();
+      const std::uint32_t* lengths = chunks.returned.reply.data();
+      std::uint16_t count = chunks.lists.reply_count;
+      const std::byte* source = call.results_buffer + call.results_offset - kAcceptedReplyBytes;
+      if (!long_reply) {
+        const Push& push = chunks.pushes[at.push];
+        const WriteChunk& shape = chunks.lists.write_table[push.chunk];
+        segments = chunks.lists.write_segments.data() + shape.first;
+        lengths = chunks.returned.write.data() + shape.first;
+        count = shape.count;
+        source = push.source.data();
+      }
+      for (; at.segment < count; ++at.segment) {
+        const std::uint32_t length = lengths[at.segment];
+        if (length == 0) continue;
+        const dv::Sge sge = loop_.sge(source + at.done, length);
+        const dv::Token token = at.left == 1 ? make_token(TokenKind::kCall, call.index) : dv::kNoToken;
+        const Segment& segment = segments[at.segment];
+        if (!link.qp->post_write({&sge, 1}, {segment.offset, segment.handle}, token)) return false;
+        loop_.mark_dirty(link);
+        loop_.count(Count::kWriteBytesPushed, length);
+        at.done += length;
+        if (--at.left == 0) ++call.tokens_out;
+      }
+      ++at.push;
+      at.segment = 0;
+      at.done = 0;
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool post_send(CallCore& call, Link<P>& link) noexcept {
+    const std::size_t header = call.chunks != nullptr ? reply_header_size(call.chunks->lists) : kMinHeaderBytes;
+    const std::size_t payload = call.form == ReplyForm::kNomsg ? 0 : payload_bytes(call);
+    const std::size_t total = header + payload;
+    if (total <= link.qp->max_inline()) {
+      std::byte* out = link.qp->begin_inline_send(static_cast<std::uint32_t>(total));
+      if (out == nullptr) return false;
+      write_message(call, link, {out, total}, header);
+      if (payload > kAcceptedReplyBytes && call.ending == Ending::kReply) {
+        std::memcpy(out + header + kAcceptedReplyBytes, call.results_buffer + call.results_offset,
+                    payload - kAcceptedReplyBytes);
+      }
+      link.qp->commit_inline_send();
+      loop_.count(Count::kRepliesInline);
+    } else if (!post_from_buffer(call, link, header, payload)) {
+      return false;
+    }
+    loop_.mark_dirty(link);
+    call.send_posted = true;
+    loop_.count(Count::kRepliesSent);
+    if (call.form == ReplyForm::kNomsg) loop_.count(Count::kLongReplies);
+    if (call.ending == Ending::kReject) loop_.count(Count::kRpcErrorsSent);
+    return true;
+  }
+
+  /// A message too long to be inline goes out of the results' own buffer, in front of which there is room for headers.
+  [[nodiscard]] bool post_from_buffer(CallCore& call, Link<P>& link, std::size_t header, std::size_t payload) noexcept {
+    std::byte* buffer = call.results_buffer;
+    const bool own = buffer != nullptr && call.form == ReplyForm::kMsg && call.ending == Ending::kReply;
+    if (link.qp->send_room() < 2) return false;
+    if (!own) buffer = loop_.memory.get_small(pools::Owner::kSend);
+    if (buffer == nullptr) return false;
+    const bool small = !own || !call.results_bulk;
+    const dv::Token token = small ? make_token(TokenKind::kSmallBuffer, loop_.memory.memory().small().index_of(buffer))
+                                  : make_token(TokenKind::kCall, call.index);
+    write_message(call, link, {buffer, header + payload}, header);
+    const dv::Sge sge = loop_.sge(buffer, header + payload);
+    if (!link.qp->post_send({&sge, 1}, token)) return false;  // cannot be: there was room
+    if (own && small) {
+      loop_.memory.memory().small().set_owner(buffer, pools::Owner::kSend);
+      call.results_buffer = nullptr;
+    }
+    if (!small) ++call.tokens_out;
+    return true;
+  }
+
+  /// Transport header and RPC header; the results are there already or are copied by the caller.
+  void write_message(CallCore& call, Link<P>& link, std::span<std::byte> out, std::size_t header) noexcept {
+    const std::uint32_t credits = credit_.answer(link, call);
+    if (call.chunks == nullptr) {
+      store_plain_header(out.data(), call.rpc.xid, credits);
+    } else {
+      const Proc proc = call.form == ReplyForm::kNomsg ? Proc::kNomsg : Proc::kMsg;
+      (void)encode_reply_header(out, call.rpc.xid, credits, proc, call.chunks->lists, call.chunks->returned);
+    }
+    if (call.form == ReplyForm::kMsg) encode_rpc_header(call, out.data() + header);
+  }
+
+  [[nodiscard]] bool post_err_chunk(CallCore& call, Link<P>& link) noexcept {
+    std::byte* out = link.qp->begin_inline_send(kErrChunkBytes);
+    if (out == nullptr) return false;
+    encode_err_chunk(out, call.rpc.xid, kRdmaVersion, credit_.answer(link, call));
+    link.qp->commit_inline_send();
+    loop_.mark_dirty(link);
+    call.send_posted = true;
+    loop_.count(Count::kErrChunkSent);
+    return true;
+  }
+
+  LoopContext<P>& loop_;
+  ReceiveCredit<P> credit_;
+};
+
+}  // namespace rodeo

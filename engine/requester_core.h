@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Hot path. Runs on: poll core.
+//
+// The Requester's side of one connection. A call occupies a slot from submit() to its Reply; the XID is the slot's
+// index and a generation, so a Reply finds its slot by arithmetic and a late or forged one is recognised. A plain call
+// is the target's prepared headers, copied into an inline WQE, with XID and credits patched in.
+//
+// Receives are posted for as many calls as we may ever have out, before the first Send, and each goes back before the
+// callback of its Reply returns (RFC 8166 §3.3.1). A slot stays taken until its Reply or the end of the connection,
+// whatever the application does meanwhile: the peer may still use its memory.
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <memory>
+
+#include "engine/loop_context.h"
+#include "engine/requester.h"
+#include "engine/transport_header.h"
+
+namespace rodeo {
+
+template <dv::Provider P>
+class Requester final : public Connection {
+ public:
+  Requester(LoopContext<P>& loop, Link<P>& link, std::uint32_t credits, std::uint32_t xid_seed)
+      : loop_(loop),
+        link_(link),
+        asked_(credits),
+        mask_(std::bit_ceil(credits) - 1),
+        slots_(std::make_unique<Slot[]>(mask_ + 1)),
+        free_(std::make_unique<std::uint32_t[]>(credits)),
+        extras_(std::make_unique_for_overwrite<Extras[]>(credits)) {
+    for (std::uint32_t i = 0; i < credits; ++i) {
+      free_[i] = credits - 1 - i;
+      slots_[i].xid = (xid_seed & ~mask_) | i;
+    }
+    free_count_ = credits;
+  }
+
+  [[nodiscard]] SubmitOutcome submit(const CallRequest& request) noexcept override {
+    if (!open_.load(std::memory_order_relaxed)) [[unlikely]]
+      return SubmitOutcome::kClosed;
+    if (in_flight_ >= limit_) return SubmitOutcome::kNoCredit;
+    const auto prepared = request.target->bytes();
+    const std::size_t size = prepared.size() + request.arguments.size();
+    if (request.sources.empty() && request.sinks.empty() && size <= link_.qp->max_inline() &&
+        size <= link_.call_threshold && fits_inline(request.max_results) && !request.force_long_call) [[likely]] {
+      std::byte* out = link_.qp->begin_inline_send(static_cast<std::uint32_t>(size));
+      if (out == nullptr) [[unlikely]]
+        return SubmitOutcome::kSendQueueFull;
+      Slot& slot = take_slot(request);
+      std::memcpy(out, prepared.data(), prepared.size());
+      store_be32(out + kXidOffset, slot.xid);
+      store_be32(out + kCreditOffset, asked_);
+      store_be32(out + kMinHeaderBytes, slot.xid);
+      if (!request.arguments.empty()) {
+        std::memcpy(out + prepared.size(), request.arguments.data(), request.arguments.size());
+      }
+      link_.qp->commit_inline_send();
+      loop_.mark_dirty(link_);
+      return SubmitOutcome::kPosted;
+    }
+    return submit_general(request);
+  }
+
+  [[nodiscard]] std::uint32_t credits_left() const noexcept override {
+    return in_flight_ < limit_ ? limit_ - in_flight_ : 0;
+  }
+  [[nodiscard]] std::uint32_t in_flight() const noexcept override { return in_flight_; }
+  [[nodiscard]] bool open() const noexcept override { return open_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::uint32_t call_threshold() const noexcept override { return link_.call_threshold; }
+  [[nodiscard]] std::uint32_t reply_threshold() const noexcept override { return link_.reply_threshold; }
+  [[nodiscard]] Buffer make_buffer(std::size_t bytes) noexcept override { return loop_.memory.make_buffer(bytes); }
+
+  [[nodiscard]] Link<P>& link() noexcept { return link_; }
+  [[nodiscard]] std::uint32_t receives_wanted() const noexcept { return asked_; }
+
+  /// The connection is up. Release: pairs with open().
+  void establish() noexcept { open_.store(true, std::memory_order_release); }
+
+  /// A message in `buffer`, which goes back to the receive queue in the end.
+  [[gnu::always_inline]] void on_message(std::byte* buffer, std::uint32_t length) noexcept {
+    TransportHeader header;
+    if (is_plain_msg(buffer, length, header)) [[likely]] {
+      Slot* slot = find(header.xid);
+      const std::byte* rpc = buffer + kMinHeaderBytes;
+      if (slot != nullptr && !slot->has_extras && length >= kMinHeaderBytes + kAcceptedReplyBytes &&
+          accepted_success(rpc, header.xid)) [[likely]] {
+        heed(header.credit);
+        Reply reply;
+        reply.results = {rpc + kAcceptedReplyBytes, length - kMinHeaderBytes - kAcceptedReplyBytes};
+        complete(*slot, reply);
+        return repost(buffer);
+      }
+    }
+    on_uncommon(buffer, length);
+    repost(buffer);
+  }
+
+  /// Ends every call: the connection has gone, and with it the peer's reach into our memory.
+  [[gnu::noinline, gnu::cold]] void fail_all() noexcept {
+    open_.store(false, std::memory_order_release);
+    for (std::uint32_t i = 0; i < asked_; ++i) {
+      if (!slots_[i].active) continue;
+      Reply reply;
+      reply.error = CallError::kConnectionLost;
+      loop_.count(Count::kRequestsFailed);
+      complete(slots_[i], reply);
+    }
+  }
+  void close() noexcept { open_.store(false, std::memory_order_release); }
+
+ private:
+  struct Slot {
+    ReplyHandler on_reply = nullptr;
+    void* context = nullptr;
+    std::uint32_t xid = 0;
+    bool active = false;
+    bool has_extras = false;
+  };
+  /// What a call with chunks holds until its Reply.
+  struct Extras {
+    ChunkLists lists;
+    Buffer long_call;
+    Buffer long_reply;
+    std::array<std::uint32_t, kMaxWriteChunks> written;
+    std::uint32_t sink_count = 0;
+
+    Extras() noexcept {}
+  };
+
+  [[nodiscard]] bool fits_inline(std::size_t max_results) const noexcept {
+    return kMinHeaderBytes + kAcceptedReplyBytes + max_results <= link_.reply_threshold;
+  }
+
+  [[gnu::always_inline]] Slot& take_slot(const CallRequest& request) noexcept {
+    Slot& slot = slots_[free_[--free_count_]];
+    slot.on_reply = request.on_reply;
+    slot.context = request.context;
+    slot.active = true;
+    ++in_flight_;
+    loop_.count(Count::kCallsSubmitted);
+    return slot;
+  }
+
+  [[nodiscard]] Slot* find(std::uint32_t xid) noexcept {
+    Slot& slot = slots_[xid & mask_];
+    return slot.active && slot.xid == xid ? &slot : nullptr;
+  }
+
+  [[nodiscard]] static bool accepted_success(const std::byte* rpc, std::uint32_t xid) noexcept {
+    // XID, REPLY, MSG_ACCEPTED, verifier AUTH_NONE of length 0, SUCCESS.
+    std::uint64_t first;
+    std::uint64_t second;
+    std::uint64_t third;
+    std::memcpy(&first, rpc, 8);
+    std::memcpy(&second, rpc + 8, 8);
+    std::memcpy(&third, rpc + 16, 8);
+    const std::uint64_t expected = byte_swap((std::uint64_t{xid} << 32U) | static_cast<std::uint32_t>(MsgType::kReply));
+    return ((first ^ expected) | second | third) == 0;
+  }
+
+  /// ENG-CR-1: a grant of 0 counts as 1, one above our own request as our request.
+  [[gnu::always_inline]] void heed(std::uint32_t granted) noexcept { limit_ = std::clamp(granted, 1U, asked_); }
+
+  /// Frees the slot, then tells the application, which may submit at once.
+  [[gnu::always_inline]] void complete(Slot& slot, Reply& reply) noexcept {
+    const ReplyHandler on_reply = slot.on_reply;
+    void* context = slot.context;
+    slot.active = false;
+    slot.xid += mask_ + 1;
+    --in_flight_;
+    const auto index = static_cast<std::uint32_t>(&slot - slots_.get());
+    if (slot.has_extras) [[unlikely]]
+      return complete_with_extras(slot, index, reply, on_reply, context);
+    free_[free_count_++] = index;
+    loop_.count(Count::kRepliesReceived);
+    on_reply(context, reply);
+  }
+  [[gnu::noinline]] void complete_with_extras(Slot& slot, std::uint32_t index, Reply& reply, ReplyHandler on_reply,
+                                              void* context) noexcept {
+    // All of it moves here, so that the callback finds the slot free.
+    Extras& extras = extras_[index];
+    const Buffer long_call = std::move(extras.long_call);
+    const Buffer long_reply = std::move(extras.long_reply);
+    const auto written = extras.written;
+    reply.written = {written.data(), extras.sink_count};
+    slot.has_extras = false;
+    free_[free_count_++] = index;
+    loop_.count(Count::kRepliesReceived);
+    on_reply(context, reply);
+  }
+
+  [[gnu::always_inline]] void repost(std::byte* buffer) noexcept {
+    if (link_.state <= LinkState::kOpen &&
+        link_.qp->post_receive(buffer, loop_.limits.message_bytes, loop_.region.lkey)) [[likely]] {
+      loop_.mark_dirty(link_);
+      return;
+    }
+    loop_.memory.put_small(buffer);
+  }
+
+  /// Replies with chunks, errors, and whatever is to be discarded (RFC 8166 §4.5: a Requester never answers).
+  [[gnu::noinline]] void on_uncommon(const std::byte* message, std::uint32_t length) noexcept {
+    TransportHeader header;
+    ChunkLists& lists = reply_lists_;
+    const HeaderOutcome outcome = decode_reply_header({message, length}, header, lists);
+    if (outcome != HeaderOutcome::kOk) return discard(outcome);
+    Slot* slot = find(header.xid);
+    if (slot == nullptr) return loop_.count(Count::kRepliesUnknownXid);
+    Reply reply;
+    if (header.proc == Proc::kError) {
+      heed(header.credit);
+      reply.error = header.rdma_err == RdmaErr::kVers ? CallError::kErrVers : CallError::kErrChunk;
+      loop_.count(Count::kRequestsFailed);
+      return complete(*slot, reply);
+    }
+    Extras* extras = slot->has_extras ? &extras_[static_cast<std::uint32_t>(slot - slots_.get())] : nullptr;
+    const HeaderOutcome returned = check_returned_lists(extras != nullptr ? extras->lists : kNoLists, lists);
+    if (returned != HeaderOutcome::kOk) return discard(returned);
+    std::span<const std::byte> rpc{message + header.header_bytes, length - header.header_bytes};
+    if (header.proc == Proc::kNomsg) {
+      // check_returned_lists has seen that the chunk is ours and no longer than what we offered.
+      if (extras == nullptr || !extras->long_reply) return discard(HeaderOutcome::kReplyChunkLength);
+      rpc = {extras->long_reply.data(), static_cast<std::size_t>(lists.reply_capacity)};
+      if (load_be32(rpc.data()) != header.xid) return discard(HeaderOutcome::kXidMismatch);
+    }
+    ReplyHeader head;
+    if (decode_reply(rpc, head) != ReplyOutcome::kOk) return discard(HeaderOutcome::kTruncated);
+    heed(header.credit);
+    reply.accept_stat = head.accept_stat;
+    if (head.reply_stat == ReplyStat::kDenied) reply.error = CallError::kDenied;
+    reply.results = rpc.subspan(head.results_offset);
+    if (extras != nullptr) collect_written(*extras, lists);
+    complete(*slot, reply);
+  }
+
+  void discard(HeaderOutcome outcome) noexcept {
+    loop_.count(outcome);
+    loop_.count(Count::kRepliesDiscarded);
+  }
+
+  static void collect_written(Extras& extras, const ChunkLists& returned) noexcept {
+    extras.written.fill(0);
+    for (std::uint16_t i = 0; i < returned.write_chunk_count && i < extras.sink_count; ++i) {
+      extras.written[i] = static_cast<std::uint32_t>(returned.write_table[i].capacity);
+    }
+  }
+
+  [[nodiscard]] Segment segment_of(std::span<const std::byte> bytes) const noexcept {
+    return {loop_.region.rkey, static_cast<std::uint32_t>(bytes.size()),
+            reinterpret_cast<std::uintptr_t>(bytes.data())};
+  }
+
+  /// Everything but the plain small call: chunks, Long Calls, and messages too long to be inline.
+  [[nodiscard, gnu::noinline]] SubmitOutcome submit_general(const CallRequest& request) noexcept {
+    const auto rpc_header = request.target->rpc_header();
+    const std::size_t rpc_bytes = rpc_header.size() + request.arguments.size();
+    if (link_.qp->send_room() < kSendRoom) return SubmitOutcome::kSendQueueFull;
+    Extras& extras = extras_[free_[free_count_ - 1]];
+    if (!plan_chunks(request, rpc_header.size(), extras)) return SubmitOutcome::kTooLarge;
+    // Reply chunk: only where the largest Reply might not fit (RFC 8166 §4.3.3).
+    const std::size_t reply_bytes = kAcceptedReplyBytes + request.max_results;
+    if (reply_header_size(extras.lists) + reply_bytes > link_.reply_threshold) {
+      const std::size_t chunk_bytes = (reply_bytes + 3) & ~std::size_t{3};
+      if (chunk_bytes > loop_.memory.memory().bulk().buffer_bytes()) return SubmitOutcome::kTooLarge;
+      extras.long_reply = loop_.memory.make_buffer(chunk_bytes);
+      if (!extras.long_reply) return SubmitOutcome::kNoBuffer;
+      const Segment segment = segment_of(extras.long_reply.first(chunk_bytes));
+      if (!extras.lists.set_reply({&segment, 1})) return abandon(extras, SubmitOutcome::kTooLarge);
+    }
+    const bool long_call = request.force_long_call || header_size(extras.lists) + rpc_bytes > link_.call_threshold;
+    if (long_call) {
+      if (rpc_bytes > loop_.memory.memory().bulk().buffer_bytes()) return abandon(extras, SubmitOutcome::kTooLarge);
+      extras.long_call = loop_.memory.make_buffer(rpc_bytes);
+      if (!extras.long_call) return abandon(extras, SubmitOutcome::kNoBuffer);
+      if (!prepend_position_zero(extras.lists, segment_of(extras.long_call.first(rpc_bytes)))) {
+        return abandon(extras, SubmitOutcome::kTooLarge);
+      }
+    }
+    const std::size_t header = header_size(extras.lists);
+    const std::size_t message = header + (long_call ? 0 : rpc_bytes);
+    if (message > link_.call_threshold) return abandon(extras, SubmitOutcome::kTooLarge);
+    std::byte* out = nullptr;
+    const bool is_inline = message <= link_.qp->max_inline();
+    if (is_inline) {
+      out = link_.qp->begin_inline_send(static_cast<std::uint32_t>(message));
+      if (out == nullptr) return abandon(extras, SubmitOutcome::kSendQueueFull);
+    } else {
+      out = loop_.memory.get_small(pools::Owner::kSend);
+      if (out == nullptr) return abandon(extras, SubmitOutcome::kNoBuffer);
+    }
+    Slot& slot = take_slot(request);
+    slot.has_extras = true;
+    (void)encode_header({out, message}, slot.xid, asked_, long_call ? Proc::kNomsg : Proc::kMsg, extras.lists);
+    std::byte* rpc = long_call ? extras.long_call.data() : out + header;
+    std::memcpy(rpc, rpc_header.data(), rpc_header.size());
+    store_be32(rpc, slot.xid);
+    if (!request.arguments.empty()) {
+      std::memcpy(rpc + rpc_header.size(), request.arguments.data(), request.arguments.size());
+    }
+    if (is_inline) {
+      link_.qp->commit_inline_send();
+    } else {
+      const dv::Sge sge = loop_.sge(out, message);
+      // There is room: kSendRoom was checked above.
+      (void)link_.qp->post_send({&sge, 1},
+                                make_token(TokenKind::kSmallBuffer, loop_.memory.memory().small().index_of(out)));
+    }
+    loop_.mark_dirty(link_);
+    return SubmitOutcome::kPosted;
+  }
+
+  /// Read chunks for the sources, a Write chunk for each sink.
+  [[nodiscard]] bool plan_chunks(const CallRequest& request, std::size_t rpc_header_bytes, Extras& extras) noexcept {
+    extras.lists.clear();
+    extras.sink_count = static_cast<std::uint32_t>(request.sinks.size());
+    if (request.sinks.size() > kMaxWriteChunks) return false;
+    extras.written.fill(0);
+    // RFC 8166 §3.4.5: Positions count the unreduced stream, so earlier chunks and their pads shift later ones.
+    std::size_t shift = 0;
+    for (const BulkSource& source : request.sources) {
+      if (!loop_.memory.memory().contains(source.data) || source.data.size() > UINT32_MAX ||
+          source.arguments_offset > request.arguments.size()) {
+        return false;
+      }
+      const std::size_t position = rpc_header_bytes + source.arguments_offset + shift;
+      if (position > UINT32_MAX || position % 4 != 0) return false;
+      if (!extras.lists.add_read(static_cast<std::uint32_t>(position), segment_of(source.data))) return false;
+      shift += (source.data.size() + 3) & ~std::size_t{3};
+    }
+    for (const RegisteredBytes& sink : request.sinks) {
+      if (!loop_.memory.memory().contains(sink)) return false;
+      const Segment segment = segment_of(sink);
+      if (!extras.lists.add_write_chunk({&segment, 1})) return false;
+    }
+    return true;
+  }
+
+  /// The Position-Zero Read chunk goes first, as Positions ascend.
+  [[nodiscard]] static bool prepend_position_zero(ChunkLists& lists, const Segment& segment) noexcept {
+    if (lists.read_count == kMaxReadSegments || !lists.add_read(0, segment)) return false;
+    std::rotate(lists.read_segments.begin(), lists.read_segments.begin() + lists.read_count - 1,
+                lists.read_segments.begin() + lists.read_count);
+    return true;
+  }
+
+  [[nodiscard]] static SubmitOutcome abandon(Extras& extras, SubmitOutcome outcome) noexcept {
+    extras.long_call.reset();
+    extras.long_reply.reset();
+    return outcome;
+  }
+
+  static constexpr std::uint32_t kSendRoom = 16;  // BBs: the longest WQE and a NOP before it
+  static inline const ChunkLists kNoLists;
+
+  LoopContext<P>& loop_;
+  Link<P>& link_;
+  std::uint32_t asked_;      // credits asked for, and receives posted
+  std::uint32_t limit_ = 1;  // RFC 8166 §3.3.3: one until the first Reply
+  std::uint32_t in_flight_ = 0;
+  std::uint32_t mask_;
+  std::uint32_t free_count_ = 0;
+  std::unique_ptr<Slot[]> slots_;
+  std::unique_ptr<std::uint32_t[]> free_;
+  std::unique_ptr<Extras[]> extras_;  // by slot
+  std::atomic<bool> open_{false};
+  ChunkLists reply_lists_;  // scratch of on_uncommon
+};
+
+}  // namespace rodeo

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Hot path. Runs on: poll core.
+//
+// A Call's way through its poll loop, from the receive buffer to the Reply:
+//
+//   on_message   header → (Long Call: pull the Payload) → RPC header → procedure
+//   run          the handler here, or the Call to a worker's ring
+//   settle       what the handler asked for: a Reply, a pull and another stage, or nothing yet (deferred)
+//   on_token     RDMA Reads or Writes of the Call have completed
+//   finish       everything it held goes back
+//
+// Whatever cannot go on for want of room waits in a queue of its own and is retried: for the send queue in its link,
+// for a buffer here. Malformed messages are answered as header_outcome.h says and never reach a handler.
+
+#include <cstring>
+
+#include "engine/loop_context.h"
+#include "engine/read_puller.h"
+#include "engine/receive_credit.h"
+#include "engine/reply_poster.h"
+#include "engine/transport_header.h"
+
+namespace rodeo {
+
+template <dv::Provider P>
+class Responder {
+ public:
+  explicit Responder(LoopContext<P>& loop) noexcept : loop_(loop), credit_(loop), poster_(loop), puller_(loop) {}
+
+  /// A whole message in `buffer`, which is now ours.
+  [[gnu::always_inline]] void on_message(Link<P>& link, std::byte* buffer, std::uint32_t length) noexcept {
+    TransportHeader header;
+    if (!is_plain_msg(buffer, length, header)) [[unlikely]]
+      return on_uncommon(link, buffer, length);
+    CallCore* opened = open_call(link, buffer, length, header);
+    if (opened == nullptr) [[unlikely]]
+      return overrun(link, buffer);
+    CallCore& call = *opened;
+    call.payload = buffer + kMinHeaderBytes;
+    call.payload_bytes = length - static_cast<std::uint32_t>(kMinHeaderBytes);
+    const CallOutcome outcome = decode_call({call.payload, call.payload_bytes}, call.rpc);
+    if (outcome != CallOutcome::kOk || call.rpc.xid != header.xid) [[unlikely]] {
+      return refuse(call, header.xid, outcome);
+    }
+    dispatch(call);
+  }
+
+  /// A handler's stage has ended (here or on a worker), or a deferred Call has been answered.
+  [[gnu::always_inline]] void settle(CallCore& call) noexcept {
+    if (call.link->state != LinkState::kOpen) [[unlikely]]
+      return drop(call);
+    if (call.ending == Ending::kReply) [[likely]]
+      return answer(call);
+    settle_uncommon(call);
+  }
+
+  /// The last RDMA operation of a stage has completed or failed.
+  void on_token(std::uint32_t index, dv::Status status) noexcept {
+    CallCore& call = loop_.calls.at(index - 1);
+    --call.tokens_out;
+    if (status != dv::Status::kSuccess || call.link->state != LinkState::kOpen) return drop(call);
+    if (call.send_posted) {
+      if (call.tokens_out == 0) finish(call);
+    } else if (call.pulling) {
+      call.pulling = false;
+      next_stage(call);
+    }
+  }
+
+  /// The link's send queue may have room again.
+  void retry(Link<P>& link) noexcept {
+    while (!link.waiting_for_queue.empty()) {
+      CallCore& call = *link.waiting_for_queue.front();
+      if (link.state != LinkState::kOpen) {
+        link.waiting_for_queue.pop();
+        drop(call);
+        continue;
+      }
+      if (call.pulling) {
+        if (puller_.post(call, present_chunk(call)) == ReadPuller<P>::Progress::kQueueFull) return;
+        link.waiting_for_queue.pop();
+      } else {
+        if (!poster_.post(call)) return;
+        link.waiting_for_queue.pop();
+        if (call.tokens_out == 0) finish(call);
+      }
+    }
+  }
+
+  /// Buffers may be free again.
+  void retry_buffers() noexcept {
+    while (!waiting_for_buffer_.empty()) {
+      CallCore& call = *waiting_for_buffer_.front();
+      if (call.link->state != LinkState::kOpen) {
+        waiting_for_buffer_.pop();
+        drop(call);
+        continue;
+      }
+      if (!call.stream_pulled && call.stream_buffer == nullptr && call.serving == nullptr) {
+        call.stream_buffer = loop_.memory.get_bulk(pools::Owner::kCall);
+        if (call.stream_buffer == nullptr) return;
+        waiting_for_buffer_.pop();
+        pull_stream(call);
+      } else {
+        Buffer buffer = call.make_buffer(call.waiting_argument.length);
+        if (!buffer) return;
+        waiting_for_buffer_.pop();
+        call.pull(call.waiting_argument, call.keep(std::move(buffer)).first(call.waiting_argument.length),
+                  call.next_stage);
+        settle(call);
+      }
+    }
+  }
+  [[nodiscard]] bool buffers_awaited() const noexcept { return !waiting_for_buffer_.empty(); }
+
+  [[nodiscard]] ReceiveCredit<P>& credit() noexcept { return credit_; }
+
+  /// Calls staged for the workers go into their rings, one burst each.
+  void flush_handoff() noexcept {
+    for (std::size_t w = 0; w < staged_.size(); ++w) flush_worker(w);
+  }
+  void set_workers(std::size_t count) { staged_.resize(count); }
+
+ private:
+  static constexpr std::size_t kBurst = 32;
+  struct Staged {
+    std::array<CallCore*, kBurst> calls;
+    std::size_t count = 0;
+  };
+
+  /// nullptr when there are no more Calls. Every receive is backed by one, and as many again may still be sending, so
+  /// only a peer that ignores its grant gets there.
+  [[nodiscard, gnu::always_inline]] CallCore* open_call(Link<P>& link, std::byte* buffer, std::uint32_t length,
+                                                        const TransportHeader& header) noexcept {
+    CallCore* taken = loop_.calls.take();
+    if (taken == nullptr) [[unlikely]]
+      return nullptr;
+    CallCore& call = *taken;
+    call.index = loop_.calls.index_of(&call) + 1;
+    call.link = &link;
+    call.message = buffer;
+    call.message_bytes = length;
+    call.home = loop_.returned.get();
+    ++link.unanswered;
+    ++link.calls_out;
+    loop_.memory.memory().small().set_owner(buffer, pools::Owner::kCall);
+    loop_.count(Count::kCallsReceived);
+    credit_.heed(link, header.credit);
+    return &call;
+  }
+
+  [[gnu::noinline, gnu::cold]] void overrun(Link<P>& link, std::byte* buffer) noexcept {
+    loop_.count(Count::kCallsOverrun);
+    credit_.recycle(link, buffer);
+    link.must_close = true;
+  }
+
+  /// Chunks, errors, other versions: everything that is not a plain RDMA_MSG.
+  [[gnu::noinline]] void on_uncommon(Link<P>& link, std::byte* buffer, std::uint32_t length) noexcept {
+    TransportHeader header;
+    CallChunks* chunks = loop_.chunks.take();
+    if (chunks == nullptr) return overrun(link, buffer);
+    const HeaderOutcome outcome = decode_call_header({buffer, length}, header, chunks->lists);
+    if (outcome != HeaderOutcome::kOk) {
+      loop_.chunks.give_back(chunks);
+      return on_bad_header(link, buffer, length, header, outcome);
+    }
+    CallCore* opened = open_call(link, buffer, length, header);
+    if (opened == nullptr) {
+      loop_.chunks.give_back(chunks);
+      return overrun(link, buffer);
+    }
+    CallCore& call = *opened;
+    call.chunks = chunks;
+    chunks->push_count = chunks->next_write_chunk = chunks->reads_taken = 0;
+    chunks->unreduced_shift = 0;
+    chunks->writes = {};
+    group_read_chunks(chunks->lists, chunks->reads);
+    call.rpc.xid = header.xid;
+    if (header.proc == Proc::kNomsg) return begin_long_call(call);
+    call.payload = buffer + header.header_bytes;
+    call.payload_bytes = length - header.header_bytes;
+    begin_rpc(call);
+  }
+
+  [[gnu::noinline, gnu::cold]] void on_bad_header(Link<P>& link, std::byte* buffer, std::uint32_t length,
+                                                  const TransportHeader& header, HeaderOutcome outcome) noexcept {
+    loop_.count(outcome);
+    switch (answer_for(outcome)) {
+      case Answer::kErrChunk: {
+        CallCore* call = open_call(link, buffer, length, header);
+        if (call == nullptr) return overrun(link, buffer);
+        call->rpc.xid = header.xid;
+        return err_chunk(*call);
+      }
+      case Answer::kErrVers:
+        credit_.heed(link, header.credit);
+        // An error that cannot be sent closes the connection (RFC 8166 §4.5.4).
+        if (!poster_.post_err_vers(link, header)) link.must_close = true;
+        break;
+      case Answer::kServe:
+      case Answer::kDiscard:
+        break;
+    }
+    credit_.recycle(link, buffer);
+  }
+
+  /// The Payload of a Long Call is pulled whole before anything else is known of it.
+  void begin_long_call(CallCore& call) noexcept {
+    const std::uint32_t bytes = call.chunks->reads.position_zero_bytes();
+    StreamLayout& layout = layout_;
+    const HeaderOutcome planned = plan_stream(call.chunks->reads, bytes, kMinCallHeaderBytes, layout);
+    if (planned != HeaderOutcome::kOk) {
+      loop_.count(planned);
+      return err_chunk(call);
+    }
+    if (bytes > loop_.memory.memory().bulk().buffer_bytes()) {
+      loop_.count(HeaderOutcome::kChunkListTooComplex);
+      return err_chunk(call);
+    }
+    call.stream_buffer = loop_.memory.get_bulk(pools::Owner::kCall);
+    if (call.stream_buffer == nullptr) return wait_for_buffer(call);
+    pull_stream(call);
+  }
+
+  void pull_stream(CallCore& call) noexcept {
+    call.pull_sink = call.stream_buffer;
+    call.pull_left = call.chunks->reads.position_zero_bytes();
+    call.pull_segment = 0;
+    call.payload = call.stream_buffer;
+    call.payload_bytes = call.pull_left;
+    loop_.count(Count::kLongCallsPulled);
+    start_pull(call);
+  }
+
+  /// The Payload of a Call with chunks is in memory.
+  void begin_rpc(CallCore& call) noexcept {
+    const std::uint32_t xid = call.rpc.xid;
+    const CallOutcome outcome = decode_call({call.payload, call.payload_bytes}, call.rpc);
+    if (outcome != CallOutcome::kOk || call.rpc.xid != xid) return refuse(call, xid, outcome);
+    HeaderOutcome placed = HeaderOutcome::kOk;
+    if (call.stream_buffer != nullptr) {
+      if (!data_after_header(call.chunks->reads, call.rpc.args_offset)) placed = HeaderOutcome::kPositionInRpcHeader;
+    } else if (call.chunks->reads.count != 0) {
+      placed = plan_stream(call.chunks->reads, call.payload_bytes, call.rpc.args_offset, layout_);
+    }
+    if (placed != HeaderOutcome::kOk) {
+      loop_.count(placed);
+      return err_chunk(call);
+    }
+    dispatch(call);
+  }
+
+  /// Finds the procedure and runs or hands off its handler.
+  [[gnu::always_inline]] void dispatch(CallCore& call) noexcept {
+    const auto& rpc = call.rpc;
+    auto& link = *static_cast<Link<P>*>(call.link);
+    if (rpc.cred.flavor != AuthFlavor::kNone && !credential_ok(link, rpc.cred)) [[unlikely]] {
+      return deny(call, AuthStat::kBadCred);
+    }
+    const ProgramTable::Lookup found = loop_.programs.find(rpc.program, rpc.version, rpc.procedure);
+    if (found.procedure == nullptr) [[unlikely]]
+      return reject(call, found);
+    // RFC 8166 §6.1: an argument that is not DDP-eligible was reduced; no handler may see it.
+    if (call.chunks != nullptr && call.chunks->reads.data().size() > found.procedure->max_read_chunks) [[unlikely]] {
+      return err_chunk(call);
+    }
+    call.serving = found.procedure;
+    call.next_stage = found.procedure->handler;
+    run(call);
+  }
+
+  [[gnu::always_inline]] void run(CallCore& call) noexcept {
+    if (call.serving->placement == Placement::kWorkerCore && !staged_.empty()) [[unlikely]]
+      return hand_off(call);
+    if (run_stage(call)) [[unlikely]]
+      return loop_.count(Count::kCallsDeferred);
+    settle(call);
+  }
+
+  void hand_off(CallCore& call) noexcept {
+    if (next_worker_ >= staged_.size()) next_worker_ = 0;
+    Staged& staged = staged_[next_worker_];
+    staged.calls[staged.count++] = &call;
+    loop_.count(Count::kCallsHandedOff);
+    if (staged.count == kBurst) flush_worker(next_worker_++);
+  }
+
+  void flush_worker(std::size_t worker) noexcept {
+    Staged& staged = staged_[worker];
+    for (std::size_t done = 0; done < staged.count;) {
+      // The ring holds every Call that exists, so this takes all at once.
+      done += loop_.workers[worker]->push(std::span<CallCore* const>(staged.calls.data() + done, staged.count - done));
+    }
+    staged.count = 0;
+  }
+
+  [[gnu::always_inline]] void answer(CallCore& call) noexcept {
+    if (!poster_.post(call)) [[unlikely]]
+      return loop_.wait_for_queue(*static_cast<Link<P>*>(call.link), call);
+    if (call.tokens_out == 0) [[likely]]
+      finish(call);
+  }
+
+  [[gnu::noinline]] void settle_uncommon(CallCore& call) noexcept {
+    switch (call.ending) {
+      case Ending::kReply:
+      case Ending::kReject:
+        return answer(call);
+      case Ending::kPull:
+        return start_pull(call);
+      case Ending::kWaitForBuffer:
+        return wait_for_buffer(call);
+      case Ending::kNone:
+        break;
+    }
+    loop_.count(Count::kHandlerMisuse);
+    call.reject(AcceptStat::kSystemErr);
+    answer(call);
+  }
+
+  [[nodiscard]] const ReadChunk& present_chunk(const CallCore& call) const noexcept {
+    const ReadChunks& reads = call.chunks->reads;
+    return call.serving == nullptr ? reads.all()[0] : reads.data()[static_cast<std::size_t>(call.pull_chunk)];
+  }
+
+  void start_pull(CallCore& call) noexcept {
+    using Progress = typename ReadPuller<P>::Progress;
+    if (call.serving != nullptr && call.pull_chunk < 0) return next_stage(call);
+    switch (puller_.post(call, present_chunk(call))) {
+      case Progress::kPosted:
+        return;
+      case Progress::kNothingToPull:
+        return next_stage(call);
+      case Progress::kQueueFull:
+        return loop_.wait_for_queue(*static_cast<Link<P>*>(call.link), call);
+    }
+  }
+
+  /// What was pulled is in memory.
+  void next_stage(CallCore& call) noexcept {
+    if (call.serving != nullptr) return run(call);
+    call.stream_pulled = true;
+    begin_rpc(call);
+  }
+
+  void wait_for_buffer(CallCore& call) noexcept {
+    loop_.count(Count::kBufferWaits);
+    waiting_for_buffer_.push(&call);
+  }
+
+  [[nodiscard, gnu::always_inline]] bool credential_ok(Link<P>& link, const OpaqueAuth& cred) noexcept {
+    if (cred.flavor == AuthFlavor::kSys && cred.body.size() == link.known_credential_bytes &&
+        std::memcmp(cred.body.data(), link.known_credential.data(), cred.body.size()) == 0) [[likely]] {
+      return true;
+    }
+    return learn_credential(link, cred);
+  }
+  [[gnu::noinline, gnu::cold]] bool learn_credential(Link<P>& link, const OpaqueAuth& cred) noexcept {
+    AuthSys sys;
+    if (cred.flavor != AuthFlavor::kSys || !decode_auth_sys(cred.body, sys)) return false;
+    if (cred.body.size() <= link.known_credential.size()) {
+      std::memcpy(link.known_credential.data(), cred.body.data(), cred.body.size());
+      link.known_credential_bytes = static_cast<std::uint32_t>(cred.body.size());
+    }
+    return true;
+  }
+
+  [[gnu::noinline, gnu::cold]] void refuse(CallCore& call, std::uint32_t xid, CallOutcome outcome) noexcept {
+    if (outcome == CallOutcome::kNotCall) {
+      // A Reply, and we have called nobody on this connection: not for us (RFC 8167 §4).
+      loop_.count(Count::kMessagesNotForUs);
+      auto& link = *static_cast<Link<P>*>(call.link);
+      --link.unanswered;
+      credit_.recycle(link, std::exchange(call.message, nullptr));
+      return finish(call);
+    }
+    if (call.rpc.xid != xid || outcome == CallOutcome::kTruncated || outcome == CallOutcome::kOk) {
+      call.rpc.xid = xid;
+      loop_.count(outcome == CallOutcome::kTruncated ? HeaderOutcome::kTruncated : HeaderOutcome::kXidMismatch);
+      return err_chunk(call);
+    }
+    call.denial = outcome == CallOutcome::kRpcMismatch ? Denial::kRpcMismatch : Denial::kAuthError;
+    call.auth_stat = AuthStat::kBadCred;
+    call.ending = Ending::kReject;
+    answer(call);
+  }
+  [[gnu::noinline, gnu::cold]] void deny(CallCore& call, AuthStat why) noexcept {
+    call.denial = Denial::kAuthError;
+    call.auth_stat = why;
+    call.ending = Ending::kReject;
+    answer(call);
+  }
+  [[gnu::noinline, gnu::cold]] void reject(CallCore& call, const ProgramTable::Lookup& found) noexcept {
+    call.version_low = found.low;
+    call.version_high = found.high;
+    call.reject(found.status);
+    answer(call);
+  }
+  [[gnu::noinline, gnu::cold]] void err_chunk(CallCore& call) noexcept {
+    call.form = ReplyForm::kErrChunk;
+    call.reply_prepared = true;
+    call.ending = Ending::kReject;
+    answer(call);
+  }
+
+  /// The connection has gone: no Reply. The Call stays while RDMA of its own is outstanding.
+  [[gnu::noinline, gnu::cold]] void drop(CallCore& call) noexcept {
+    if (call.tokens_out != 0) {
+      call.send_posted = true;  // on_token drops it for good when the last one is back
+      return;
+    }
+    loop_.count(Count::kRepliesDropped);
+    finish(call);
+  }
+
+  [[gnu::always_inline]] void finish(CallCore& call) noexcept {
+    LinkBase& link = *call.link;
+    if (call.message != nullptr) [[unlikely]] {
+      --link.unanswered;
+      credit_.recycle(static_cast<Link<P>&>(link), call.message);
+      call.message = nullptr;
+    }
+    if (call.chunks != nullptr || call.results_open) release_extras(call);
+    reset(call);
+    --link.calls_out;
+    loop_.calls.give_back(&call);
+  }
+
+  [[gnu::noinline]] void release_extras(CallCore& call) noexcept {
+    if (call.chunks != nullptr) {
+      for (std::uint16_t i = 0; i < call.chunks->push_count; ++i) {
+        const Push& push = call.chunks->pushes[i];
+        if (push.done != nullptr) push.done(push.done_context);
+      }
+      loop_.chunks.give_back(std::exchange(call.chunks, nullptr));
+    }
+    if (call.results_buffer != nullptr) {
+      call.results_bulk ? loop_.memory.put_bulk(call.results_buffer) : loop_.memory.put_small(call.results_buffer);
+      call.results_buffer = nullptr;
+    }
+    if (call.stream_buffer != nullptr) loop_.memory.put_bulk(std::exchange(call.stream_buffer, nullptr));
+    call.results_open = call.results_refused = call.results_bulk = call.stream_pulled = false;
+  }
+
+  /// As open_call expects it.
+  [[gnu::always_inline]] static void reset(CallCore& call) noexcept {
+    if (call.kept_count != 0) [[unlikely]] {
+      for (Buffer& buffer : call.kept_buffers) buffer.reset();
+      call.kept_count = 0;
+    }
+    call.serving = nullptr;
+    call.form = ReplyForm::kMsg;
+    call.denial = Denial::kNone;
+    call.reply_prepared = call.send_posted = call.pulling = false;
+  }
+
+  LoopContext<P>& loop_;
+  ReceiveCredit<P> credit_;
+  ReplyPoster<P> poster_;
+  ReadPuller<P> puller_;
+  CallQueue waiting_for_buffer_;
+  std::vector<Staged> staged_;
+  std::size_t next_worker_ = 0;
+  StreamLayout layout_;  // scratch of begin_rpc and begin_long_call
+};
+
+}  // namespace rodeo
