@@ -23,7 +23,7 @@ std::uint64_t now_ns() noexcept {
 }
 
 void link_waiting(SendEngine& engine) noexcept {
-  if (engine.linked || engine.observer != nullptr) return;
+  if (engine.linked) return;
   engine.linked = true;
   engine.next_waiting = engine.group->waiting;
   engine.group->waiting = &engine;
@@ -94,11 +94,9 @@ void scan(Group& group) noexcept {
   for (std::uint32_t i = 0; i < limit; ++i) {
     SendEngine* engine = group.engines[i].load(std::memory_order_acquire);
     if (engine == nullptr || engine->retired.load(std::memory_order_acquire)) continue;
-    if (engine->observer != nullptr) {
-      engine->observer->on_doorbell(*engine);
-    } else if ((engine->gate & SendEngine::kInError) == 0 && engine->connected.load(std::memory_order_acquire) &&
-               (load_shared(engine->own->state) != kReady || load_shared(engine->peer->state) != kReady ||
-                engine->peer_gone.load(std::memory_order_acquire))) {
+    if ((engine->gate & SendEngine::kInError) == 0 && engine->connected.load(std::memory_order_acquire) &&
+        (load_shared(engine->own->state) != kReady || load_shared(engine->peer->state) != kReady ||
+         engine->peer_gone.load(std::memory_order_acquire))) {
       attend(*engine);
     }
   }
@@ -111,16 +109,19 @@ void serve_waiting(Group& group) noexcept {
   while (engine != nullptr) {
     SendEngine* next = engine->next_waiting;
     engine->linked = false;
-    if ((engine->gate & SendEngine::kInError) != 0) {
+    const bool retired = engine->retired.load(std::memory_order_acquire);  // and leaves the list with that
+    if (!retired && (engine->gate & SendEngine::kInError) != 0) {
       flush_send_queue(*engine);
       flush_receives(*engine);
       link_waiting(*engine);  // until it is destroyed: what is posted meanwhile is flushed, too
-    } else if (now >= engine->due_ns || load_shared(engine->peer->state) != kReady ||
-               load_shared(engine->own->state) != kReady) {
-      engine->gate &= ~SendEngine::kWaiting;
-      attend(*engine);
-    } else {
-      link_waiting(*engine);
+    } else if (!retired) {
+      if (now >= engine->due_ns || load_shared(engine->peer->state) != kReady ||
+          load_shared(engine->own->state) != kReady) {
+        engine->gate &= ~SendEngine::kWaiting;
+        attend(*engine);
+      } else {
+        link_waiting(*engine);
+      }
     }
     engine = next;
   }
@@ -198,19 +199,29 @@ void enter_error(SendEngine& engine, bool both) noexcept {
   link_waiting(engine);
 }
 
-void attend(SendEngine& engine) noexcept {
+bool ready_to_run(SendEngine& engine) noexcept {
   if ((engine.gate & SendEngine::kInError) != 0) {
     flush_send_queue(engine);
-    return;
+    return false;
   }
-  if (!engine.connected.load(std::memory_order_acquire)) return;
+  if (!engine.connected.load(std::memory_order_acquire)) return false;
   engine.gate &= ~SendEngine::kUnconnected;
   if (load_shared(engine.own->state) != kReady) {
     enter_error(engine, false);
-  } else if ((engine.gate & SendEngine::kPeerLost) != 0 || load_shared(engine.peer->state) != kReady ||
-             engine.peer_gone.load(std::memory_order_acquire)) {
+    return false;
+  }
+  if ((engine.gate & SendEngine::kPeerLost) != 0 || load_shared(engine.peer->state) != kReady ||
+      engine.peer_gone.load(std::memory_order_acquire)) {
     lose_peer(engine);
-  } else if ((engine.gate & SendEngine::kWaiting) == 0) {
+    return false;
+  }
+  return (engine.gate & SendEngine::kWaiting) == 0;
+}
+
+void attend(SendEngine& engine) noexcept {
+  if (engine.observer != nullptr) {
+    engine.observer->on_doorbell(engine);
+  } else if (ready_to_run(engine)) {
     run(engine);
   }
 }

@@ -57,11 +57,7 @@ struct Block {
 void execute(SendEngine& engine) noexcept {
   if (engine.gate != 0 || load_shared(engine.own->state) != kReady || load_shared(engine.peer->state) != kReady)
       [[unlikely]] {
-    if (engine.observer != nullptr) {
-      engine.observer->on_doorbell(engine);
-    } else {
-      attend(engine);
-    }
+    attend(engine);
     return;
   }
   run(engine);

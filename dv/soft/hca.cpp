@@ -105,8 +105,8 @@ Result<std::shared_ptr<Lane>> Hca::make_lane(GroupState& group, std::uint64_t id
   auto segment = Segment::create(shared, process_, id);
   if (!segment) return tl::unexpected(segment.error());
   auto lane = std::make_shared<Lane>(group, id);
-  lane->own = std::move(*segment);
-  const SegmentView view = lane->own.view();
+  lane->own = std::make_shared<Segment>(std::move(*segment));
+  const SegmentView view = lane->own->view();
   lane->receive_cq = std::make_unique<ReceiveCq>(
       mlx5::CqRing{
           .cqes = reinterpret_cast<std::byte*>(view.cqes()), .dbrec = view.header().cq_record, .cqe_count = kLaneCqes},
@@ -146,7 +146,7 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   }
   ++lane.qp_count;
   auto bundle = std::make_unique<QpBundle>(link.lane, slot);
-  const SegmentView view = lane.own.view();
+  const SegmentView view = lane.own->view();
   bundle->engine.own = &view.qp(slot);
 
   const std::uint32_t group_slot = group.engine_slots.take();
@@ -161,7 +161,7 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   bundle->receive_wqes = std::bit_ceil(sizes.receive_depth);
   bundle->sq = Lines(std::size_t{sq_bbs} * mlx5::kBbBytes + kRingSlack);
   bundle->send_record = Lines(sizeof(Be32[2]));
-  lane.own.populate_qp(slot, bundle->receive_wqes);
+  lane.own->populate_qp(slot, bundle->receive_wqes);
   QpContext& context = view.qp(slot);
   context.hazard = 0;
   context.final_producer = 0;
@@ -210,7 +210,7 @@ QpAddress Hca::address_of(const QpBundle& bundle) noexcept {
 void Hca::connect_engine(QpBundle& bundle, const QpAddress& peer) {
   Lane& lane = *bundle.lane;
   SendEngine& engine = bundle.engine;
-  if (lane.peer_segment) lane.peer_segment.populate_qp(peer.index, peer.receive_wqes);
+  lane.peer_segment->populate_qp(peer.index, peer.receive_wqes);
   const SegmentView view = lane.outlet.peer;
   engine.peer = &view.qp(peer.index);
   engine.peer_qpn = peer.qpn;
@@ -233,6 +233,7 @@ void Hca::retire(std::unique_ptr<QpBundle> bundle) {
   group.soft.engines[bundle->group_slot].store(nullptr, std::memory_order_release);
   store_shared<std::uint32_t>(engine.own->state, kError);
   // Nobody uses the QP any more, so this thread may speak for it.
+  if (engine.observer != nullptr) engine.observer->forget(engine);
   if (engine.connected.load(std::memory_order_acquire)) announce_departure(engine);
   for (const std::uint32_t index : bundle->windows) {
     store_shared<std::uint32_t>(engine.own_segment.window(index).state, kUnused);

@@ -152,7 +152,7 @@ Result<Hca::Link*> HostDevice::link_for_qp(CmId id) {
     return unknown_id("make a QP");
   }
   if (!connection->lane) {  // active: the lane between the two groups, new or not
-    auto& lane = connection->process->lanes[{connection->group->index, connection->peer_group}];
+    auto& lane = connection->process->lanes[{true, connection->group->index, connection->peer_group}];
     if (!lane) {
       auto made = make_lane(*connection->group, random_word(), true);
       if (!made) return tl::unexpected(made.error());
@@ -184,7 +184,7 @@ Result<void> HostDevice::finish_connect(CmId id, std::span<const std::byte> priv
   if (!connection->process->confirmed) put_regions(request, files);
   if (!connection->lane->open()) {
     request.has_segment = 1;
-    files.push_back(connection->lane->own.fd());
+    files.push_back(connection->lane->own->fd());
   }
   connection->bundle->offered = true;
   if (!send_message(connection->socket.get(), request, files)) {
@@ -215,7 +215,7 @@ Result<void> HostDevice::accept(CmId id, std::span<const std::byte> private_data
   std::vector<int> files;
   if (connection->wants_segment) {
     reply.has_segment = 1;
-    files.push_back(connection->lane->own.fd());
+    files.push_back(connection->lane->own->fd());
   }
   connection->bundle->offered = true;
   if (!send_message(connection->socket.get(), reply, files)) {
@@ -453,7 +453,7 @@ bool HostDevice::on_request(Connection& connection, CmReceived& received) {
   connection.peer_group = message.group;
   connection.peer_qp = message.qp;
   connection.wants_segment = message.has_segment != 0;
-  std::shared_ptr<Lane>& lane = process.lanes[{connection.group->index, message.group}];
+  std::shared_ptr<Lane>& lane = process.lanes[{false, connection.group->index, message.group}];
   if (!lane || lane->id != message.lane) {
     // A new lane between the two groups: the peer has given up the one before.
     if (message.has_segment == 0) return false;
@@ -463,8 +463,7 @@ bool HostDevice::on_request(Connection& connection, CmReceived& received) {
     if (!made) return false;
     if (lane) process.orphans.push_back(std::move(lane));
     lane = *made;
-    lane->peer_segment = std::move(*segment);
-    lane->open_outlet(lane->peer_segment.view(), process.memory);
+    lane->open_outlet(std::make_shared<Segment>(std::move(*segment)), process.memory);
     sweep_orphans(process);
   }
   connection.lane = lane;
@@ -481,8 +480,7 @@ bool HostDevice::on_reply(Connection& connection, CmReceived& received) {
     if (message.has_segment == 0) return false;
     auto segment = Segment::map(received.files.back().get(), connection.process->id, lane.id);
     if (!segment) return false;
-    lane.peer_segment = std::move(*segment);
-    lane.open_outlet(lane.peer_segment.view(), connection.process->memory);
+    lane.open_outlet(std::make_shared<Segment>(std::move(*segment)), connection.process->memory);
   }
   connection.process->confirmed = true;
   connect_engine(*connection.bundle, message.qp);

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -41,12 +42,14 @@ class HostDevice final : public Hca {
   [[nodiscard]] std::uint64_t refused_peers() const noexcept { return refused_peers_; }
 
  private:
+  /// Who made the lane, our group, its group. Each end reuses the lanes that it made itself.
+  using LaneKey = std::tuple<bool, std::uint32_t, std::uint32_t>;
   /// A process at the other end, as long as a connection to it exists.
   struct PeerProcess {
     ProcessId id;
     std::shared_ptr<PeerMemory> memory;
-    bool confirmed = false;                                                          // it has our regions
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<Lane>> lanes;  // by our group and its group
+    bool confirmed = false;  // it has our regions
+    std::map<LaneKey, std::shared_ptr<Lane>> lanes;
     std::vector<std::shared_ptr<Lane>> orphans;  // replaced lanes that still have QPs
   };
   enum class Stage : std::uint8_t {

@@ -20,7 +20,9 @@ Lines::Lines(std::size_t bytes) {
   data_.reset(data);
 }
 
-void Lane::open_outlet(SegmentView peer, std::shared_ptr<const PeerMemory> peer_memory) {
+void Lane::open_outlet(std::shared_ptr<Segment> peer_owner, std::shared_ptr<const PeerMemory> peer_memory) {
+  peer_segment = std::move(peer_owner);
+  const SegmentView peer = peer_segment->view();
   memory = std::move(peer_memory);
   outlet.cq.cqes = peer.cqes();
   outlet.cq.consumer_record = peer.header().cq_record;

@@ -68,8 +68,8 @@ struct Lane {
 
   GroupState* group;
   std::uint64_t id;
-  Segment own;
-  Segment peer_segment;  // where the peer is another process
+  std::shared_ptr<Segment> own;
+  std::shared_ptr<Segment> peer_segment;  // as mapped here; inside one process, the peer's very own
   std::unique_ptr<ReceiveCq> receive_cq;
   Outlet outlet;  // usable once outlet.peer.base is set
   std::shared_ptr<const PeerMemory> memory;
@@ -77,7 +77,7 @@ struct Lane {
   std::uint32_t qp_count = 0;
 
   [[nodiscard]] bool open() const noexcept { return outlet.peer.base != nullptr; }
-  void open_outlet(SegmentView peer, std::shared_ptr<const PeerMemory> peer_memory);
+  void open_outlet(std::shared_ptr<Segment> peer, std::shared_ptr<const PeerMemory> peer_memory);
 };
 
 /// One QP and everything of it that only we touch.

@@ -171,6 +171,24 @@ Outcome execute_send(SendEngine& engine, const Wqe& wqe) noexcept {
   return finish(engine, wqe, 0);
 }
 
+/// In a simulation, the data of a Read comes when the scheduler says so.
+Outcome defer_read(SendEngine& engine, const Wqe& wqe, const std::byte* from, const Pieces& to) noexcept {
+  std::array<DeferredRead::Piece, kMaxPieces> parts;
+  for (std::uint32_t i = 0; i < to.count; ++i) {
+    parts[i] = {to.pieces[i].at, from, to.pieces[i].length};
+    from += to.pieces[i].length;
+  }
+  engine.consumer = static_cast<std::uint16_t>(engine.consumer + wqe.bbs);
+  engine.observer->defer_read(engine, {.pieces = std::span(parts).first(to.count),
+                                       .signalled = wqe.signalled,
+                                       .cqe = {.qpn = engine.qpn,
+                                               .wqe_counter = wqe.index,
+                                               .opcode = MLX5_CQE_REQ,
+                                               .send_opcode = wqe.opcode,
+                                               .byte_count = static_cast<std::uint32_t>(to.total)}});
+  return Outcome::kDone;
+}
+
 /// RDMA Write and RDMA Read: copies between our pieces and the peer's memory; the peer's core is not involved.
 Outcome execute_rdma(SendEngine& engine, const Wqe& wqe, bool write) noexcept {
   constexpr std::uint32_t kDataOffset = sizeof(mlx5_wqe_ctrl_seg) + sizeof(mlx5_wqe_raddr_seg);
@@ -184,11 +202,14 @@ Outcome execute_rdma(SendEngine& engine, const Wqe& wqe, bool write) noexcept {
   if (pieces.total == 0) return finish(engine, wqe, 0);  // no key is looked at
 
   const std::byte* remote = wqe_at(engine, wqe, sizeof(mlx5_wqe_ctrl_seg));
-  std::byte* there = acquire_remote(engine, load_be32(remote + offsetof(mlx5_wqe_raddr_seg, rkey)),
-                                    load_be64(remote + offsetof(mlx5_wqe_raddr_seg, raddr)), pieces.total,
+  const std::uint32_t key = load_be32(remote + offsetof(mlx5_wqe_raddr_seg, rkey));
+  std::byte* there = acquire_remote(engine, key, load_be64(remote + offsetof(mlx5_wqe_raddr_seg, raddr)), pieces.total,
                                     write ? Access::kRemoteWrite : Access::kRemoteRead);
   if (there == nullptr) {
     return fail_wqe(engine, wqe, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, Reason::kRemoteKey, true);
+  }
+  if (!write && engine.observer != nullptr && key_index(key) < kFirstWindowIndex) {
+    return defer_read(engine, wqe, there, pieces);
   }
   if (write) {
     copy_to(there, pieces);

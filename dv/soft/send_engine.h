@@ -88,6 +88,18 @@ enum class Reason : std::uint8_t {
   kInjected,
 };
 
+/// A Read on its way: one piece of it for each local buffer.
+struct DeferredRead {
+  struct Piece {
+    std::byte* to;
+    const std::byte* from;
+    std::uint32_t length;
+  };
+  std::span<const Piece> pieces;
+  bool signalled = false;
+  CqeImage cqe;
+};
+
 /// What a simulator sets between the queues and their execution. Null in production.
 class Observer {
  public:
@@ -99,6 +111,10 @@ class Observer {
   virtual void wait(SendEngine& engine, WaitReason reason) noexcept = 0;
   /// The engine will not touch its peer again, once what it has completed is out.
   virtual void leave(SendEngine& engine) noexcept = 0;
+  /// A Read whose access has been checked: its data may come at any later time, but before `cqe` (if signalled).
+  virtual void defer_read(SendEngine& engine, const DeferredRead& read) noexcept = 0;
+  /// The engine is destroyed: what it has completed goes out now, and it is not touched again.
+  virtual void forget(SendEngine& engine) noexcept = 0;
 };
 
 struct alignas(64) SendEngine {
@@ -193,6 +209,8 @@ void release_remote(SendEngine& engine) noexcept;
 Outcome fail_wqe(SendEngine& engine, const Wqe& wqe, std::uint8_t syndrome, Reason reason, bool both) noexcept;
 Outcome wait(SendEngine& engine, WaitReason reason) noexcept;
 void enter_error(SendEngine& engine, bool both) noexcept;
+/// Lets the engine follow what happened to either end (fail, flush); true when it may execute its WQEs.
+[[nodiscard]] bool ready_to_run(SendEngine& engine) noexcept;
 /// Does whatever the engine's state calls for: run, flush, fail, or nothing.
 void attend(SendEngine& engine) noexcept;
 /// Tells the peer that nothing of its QP will be touched again.
