@@ -64,12 +64,12 @@ using ReplyHandler = void (*)(void* context, const Reply& reply) noexcept;
 /// One call. Everything it names except `target` and `arguments` must stay valid until the completion.
 struct CallRequest {
   const CallTarget* target = nullptr;
-  std::span<const std::byte> arguments;    // XDR, without the data of `sources`; copied
-  std::span<const BulkSource> sources;     // one Read chunk each, ascending offsets
-  std::span<const RegisteredBytes> sinks;  // one Write chunk each, for DDP-eligible results in order
-  std::size_t max_results = 0;             // octets of the largest results, without what goes to `sinks`: decides
-                                           // whether a Reply chunk is offered (RFC 8166 §4.3.3)
-  bool force_long_call = false;            // RDMA_NOMSG whatever the size
+  std::span<const std::byte> arguments{};    // XDR, without the data of `sources`; copied
+  std::span<const BulkSource> sources{};     // one Read chunk each, ascending offsets
+  std::span<const RegisteredBytes> sinks{};  // one Write chunk each, for DDP-eligible results in order
+  std::size_t max_results = 0;               // octets of the largest results, without what goes to `sinks`: decides
+                                             // whether a Reply chunk is offered (RFC 8166 §4.3.3)
+  bool force_long_call = false;              // RDMA_NOMSG whatever the size
   ReplyHandler on_reply = nullptr;
   void* context = nullptr;
 };

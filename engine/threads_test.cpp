@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The engine with its threads: a poll core and a worker core, against a Requester on this thread.
+
+#include <atomic>
+#include <thread>
+
+#include "engine/test_pair.h"
+#include "pools/topology.h"
+
+namespace rodeo {
+namespace {
+
+using test::Pair;
+using test::Seen;
+
+const test::RuntimeDirectory runtime_directory;
+
+constexpr std::uint32_t kProgram = 0x20000002;
+
+std::atomic<std::uint64_t> served{0};
+
+void add_one(Call& call, void*) noexcept {
+  XdrReader reader = call.arguments();
+  const std::uint32_t value = reader.u32();
+  served.fetch_add(1, std::memory_order_relaxed);
+  call.results().u32(value + 1);
+  call.reply();
+}
+
+void sum_of_pulled(Call& call, void*) noexcept {
+  XdrReader reader = call.arguments();
+  const BulkArgument data = call.bulk_argument(reader, 1 << 18);
+  if (!data.ok) return call.reject(AcceptStat::kGarbageArgs);
+  call.state()[0] = data.length;
+  call.pull(data, [](Call& pulled, void*) noexcept {
+    std::uint32_t sum = 0;
+    for (const std::byte b : pulled.kept(0).first(pulled.state()[0])) sum += static_cast<std::uint32_t>(b);
+    pulled.results().u32(sum);
+    pulled.reply();
+  });
+}
+
+[[nodiscard]] Config threaded_config() {
+  Config config = test::small_config();
+  const auto topology = test::must(pools::Topology::load());
+  const auto cores = topology.allowed_cores();
+  config.poll_cores = {cores[0]};
+  if (cores.size() > 1) config.worker_cores = {cores[1]};
+  return config;
+}
+
+TEST(Threads, CallsCrossToWorkersAndBackWhileOthersRunOnThePollCore) {
+  Pair pair({.number = kProgram,
+             .version = 1,
+             .name = "test",
+             .procedures = {{.number = 0, .name = "HERE", .handler = add_one},
+                            {.number = 1, .name = "THERE", .handler = add_one, .placement = Placement::kWorkerCore},
+                            {.number = 2,
+                             .name = "PULL",
+                             .handler = sum_of_pulled,
+                             .placement = Placement::kWorkerCore,
+                             .max_read_chunks = 1}}},
+            threaded_config());
+  // The server's own threads run it; only the client is stepped here.
+  Connection* connection = test::must(pair.client->connect(pair.address, 0, 8));
+  const CallTarget here(kProgram, 1, 0, {});
+  const CallTarget there(kProgram, 1, 1, {});
+  const CallTarget pull(kProgram, 1, 2, {});
+  Buffer source = connection->make_buffer(100000);
+  std::memset(source.data(), 3, 100000);
+  constexpr int kCalls = 600;
+  std::vector<Seen> seen(kCalls);
+  int next = 0;
+  for (int turn = 0; turn < 20000000; ++turn) {
+    while (next < kCalls) {
+      std::byte arguments[4];
+      store_be32(arguments, next % 3 == 2 ? 100000U : static_cast<std::uint32_t>(next));
+      const BulkSource sources[] = {{4, source.first(100000)}};
+      CallRequest request{.target = next % 3 == 0 ? &here : next % 3 == 1 ? &there : &pull, .arguments = arguments};
+      if (next % 3 == 2) request.sources = sources;
+      request.on_reply = Seen::on_reply;
+      request.context = &seen[static_cast<std::size_t>(next)];
+      if (connection->submit(request) != SubmitOutcome::kPosted) break;
+      ++next;
+    }
+    if (next == kCalls && connection->in_flight() == 0) break;
+    pair.client->step();
+  }
+  for (int i = 0; i < kCalls; ++i) {
+    const Seen& one = seen[static_cast<std::size_t>(i)];
+    ASSERT_EQ(one.times, 1) << i;
+    ASSERT_EQ(one.error, CallError::kNone) << i;
+    ASSERT_EQ(load_be32(one.results.data()), i % 3 == 2 ? 300000U : static_cast<std::uint32_t>(i) + 1) << i;
+  }
+  EXPECT_EQ(served.load(), 400U);
+  source.reset();
+  pair.client->stop();
+  pair.server->stop();
+  const auto [ok, text] = pair.server->audit();
+  EXPECT_TRUE(ok) << text;
+}
+
+TEST(Threads, StoppingSaysGoodbyeToAnIdlePeer) {
+  Pair pair({.number = kProgram,
+             .version = 1,
+             .name = "test",
+             .procedures = {{.number = 0, .name = "HERE", .handler = add_one}}},
+            threaded_config());
+  Connection* connection = test::must(pair.client->connect(pair.address, 0, 8));
+  std::atomic<bool> stopped{false};
+  std::thread stopper([&] {
+    pair.server->stop();
+    stopped = true;
+  });
+  while (!stopped) pair.client->step();
+  stopper.join();
+  EXPECT_EQ(pair.server->connection_count(), 0U);
+  EXPECT_FALSE(connection->open());
+  const auto [ok, text] = pair.server->audit();
+  EXPECT_TRUE(ok) << text;
+}
+
+}  // namespace
+}  // namespace rodeo
