@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// NULL calls with both ends in one thread over the software HCA inside this process. Everything that a call costs is
+// then in one instruction stream: run it under callgrind with two values of --calls, and the slope is the cost of a
+// call without start-up. Prints one JSON object.
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "bench/allocation_counter.h"
+#include "bench/flags.h"
+#include "dv/mlx5/provider.h"
+#include "dv/soft/fabric.h"
+#include "engine/engine_core.h"
+
+namespace {
+
+using Core = rodeo::EngineCore<rodeo::dv::mlx5::Provider>;
+constexpr std::uint32_t kProgram = 0x20524f46;
+constexpr const char* kAddress = "sim:null";
+
+struct Progress {
+  rodeo::Connection* connection = nullptr;
+  std::uint64_t done = 0;
+  std::uint64_t failed = 0;
+};
+
+void answer(rodeo::Call& call, void*) noexcept { call.reply(); }
+
+void on_reply(void* context, const rodeo::Reply& reply) noexcept {
+  auto& progress = *static_cast<Progress*>(context);
+  ++progress.done;
+  if (!reply.ok()) ++progress.failed;
+}
+
+int complain(const rodeo::Error& error) {
+  std::fprintf(stderr, "inprocess_null: %s\n", error.message().c_str());
+  return 1;
+}
+
+/// The two ends.
+struct Ends {
+  std::unique_ptr<rodeo::Engine> responder;
+  std::unique_ptr<rodeo::Engine> requester;
+
+  void turn() {
+    requester->step();
+    responder->step();
+  }
+};
+
+rodeo::Result<Ends> open_ends(rodeo::dv::soft::Fabric& fabric) {
+  rodeo::Config config;
+  config.hugepages = false;
+  config.connections = 1;
+  Ends ends;
+  for (auto* end : {&ends.responder, &ends.requester}) {
+    auto device = fabric.open_device();
+    if (!device) return tl::unexpected(device.error());
+    auto engine = Core::open_on(std::move(*device), config);
+    if (!engine) return tl::unexpected(engine.error());
+    *end = std::move(*engine);
+  }
+  rodeo::Program program{.number = kProgram, .version = 1, .name = "null", .procedures = {}};
+  program.procedures.push_back({.number = 0, .name = "NULL", .handler = answer});
+  if (auto ok = ends.responder->add_program(std::move(program)); !ok) return tl::unexpected(ok.error());
+  if (auto ok = ends.responder->start(); !ok) return tl::unexpected(ok.error());
+  if (auto ok = ends.requester->start(); !ok) return tl::unexpected(ok.error());
+  if (auto ok = ends.responder->listen(kAddress); !ok) return tl::unexpected(ok.error());
+  return ends;
+}
+
+rodeo::Result<rodeo::Connection*> connect(Ends& ends) {
+  const auto attempt = ends.requester->begin_connect(kAddress, 0, 0);
+  if (!attempt) return tl::unexpected(attempt.error());
+  for (int turns = 0; turns < 1'000'000; ++turns) {
+    ends.turn();
+    auto connection = ends.requester->finish_connect(*attempt);
+    if (!connection || *connection != nullptr) return connection;
+  }
+  return rodeo::fail("connect", "the two ends did not meet");
+}
+
+/// Keeps `window` calls out until `calls` are done. False when a reply stays away.
+bool run(Ends& ends, Progress& progress, const rodeo::CallTarget& target, std::uint64_t window, std::uint64_t calls) {
+  rodeo::CallRequest request;
+  request.target = &target;
+  request.on_reply = on_reply;
+  request.context = &progress;
+  const std::uint64_t end = progress.done + calls;
+  std::uint64_t submitted = progress.done;
+  std::uint64_t idle_turns = 0;
+  while (progress.done < end) {
+    const std::uint64_t before = progress.done;
+    while (submitted < end && submitted - progress.done < window) {
+      if (progress.connection->submit(request) != rodeo::SubmitOutcome::kPosted) break;
+      ++submitted;
+    }
+    ends.turn();
+    idle_turns = progress.done == before ? idle_turns + 1 : 0;
+    if (idle_turns > 1'000'000) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  double calls = 100'000;
+  double window = 16;
+  if (const auto status =
+          rodeo::bench::parse_flags(argc, argv, {{"--calls", &calls, 1, 1e12}, {"--window", &window, 1, 128}})) {
+    return *status;
+  }
+  rodeo::dv::soft::Fabric fabric;
+  auto ends = open_ends(fabric);
+  if (!ends) return complain(ends.error());
+  auto connection = connect(*ends);
+  if (!connection) return complain(connection.error());
+
+  rodeo::Credential credential;
+  credential.flavor = rodeo::AuthFlavor::kSys;
+  credential.sys.machine_name = "inprocess";
+  credential.sys.uid = 1000;
+  credential.sys.gid = 1000;
+  const rodeo::CallTarget target(kProgram, 1, 0, credential);
+  Progress progress{.connection = *connection};
+  constexpr std::uint64_t kWarmUp = 2000;
+  bool finished = run(*ends, progress, target, static_cast<std::uint64_t>(window), kWarmUp);
+
+  const std::uint64_t allocations = rodeo::bench::allocation_count();
+  const auto start = std::chrono::steady_clock::now();
+  finished =
+      finished && run(*ends, progress, target, static_cast<std::uint64_t>(window), static_cast<std::uint64_t>(calls));
+  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::uint64_t allocated = rodeo::bench::allocation_count() - allocations;
+  if (!finished || progress.failed != 0) {
+    std::fprintf(stderr, "inprocess_null: %llu calls failed%s\n", static_cast<unsigned long long>(progress.failed),
+                 finished ? "" : ", and a reply stayed away");
+    return 1;
+  }
+  std::printf("{\"calls\": %.0f, \"window\": %.0f, \"calls_per_second\": %.0f, \"allocations\": %llu}\n", calls, window,
+              calls / took, static_cast<unsigned long long>(allocated));
+  ends->requester->disconnect(*connection);
+  ends->requester->stop();
+  ends->responder->stop();
+  return 0;
+}
