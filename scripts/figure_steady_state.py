@@ -15,7 +15,7 @@ import time
 from figure_tools import NotMeasurable
 
 WINDOW_SECONDS = 1.5
-BUSY = 0.5  # share of a core from which on a thread is one that polls
+BUSY = 0.1  # share of a core from which on a thread is one that polls; the others sleep
 
 
 def cpu_seconds(pid):
@@ -56,7 +56,7 @@ def traced(pids):
 
 
 def measure(lab):
-    """Counts over the window, of the threads that poll and of the others, with the calls made meanwhile."""
+    """(process, whether its threads poll): system calls, allocations and locks within the window."""
     if shutil.which("strace") is None:
         raise NotMeasurable("strace is not installed; scripts/packages figures")
     probe = lab.program("bench/steady_state_probe.so").resolve()
@@ -79,17 +79,18 @@ def measure(lab):
             finally:
                 bench.kill()
                 bench.wait()
+    names = {engine.pid: "rodeod", bench.pid: "rodeo bench"}
     pollers = {thread for pid in pids for thread, seconds in cpu_after[pid].items()
                if seconds - cpu_before[pid].get(thread, 0) > BUSY * WINDOW_SECONDS}
     if len(pollers) < 2:
         raise NotMeasurable("the two sides did not have a core each")
-    totals = {"pollers": [0, 0, 0], "others": [0, 0, 0]}
-    for thread, number in system_calls.items():
-        totals["pollers" if thread in pollers else "others"][0] += number
+    counted = {}
     for pid in pids:
-        for thread, after in counts_after[pid].items():
+        for thread, after in counts_after[pid].items() | {thread: (0, 0) for thread in cpu_after[pid]
+                                                          if thread not in counts_after[pid]}.items():
             before = counts_before[pid].get(thread, (0, 0))
-            group = totals["pollers" if thread in pollers else "others"]
+            group = counted.setdefault((names[pid], thread in pollers), [0, 0, 0])
+            group[0] += system_calls.get(thread, 0)
             group[1] += after[0] - before[0]
             group[2] += after[1] - before[1]
-    return totals
+    return counted
