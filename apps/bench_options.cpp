@@ -52,8 +52,8 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
                  "Several procedures by weight, or a recorded mix: kernel-nfs3, kernel-nfs42")
       ->excludes(proc)
       ->group("Load");
-  app.add_option("--size", options.size_bytes, "Payload of a call, up to 1G")
-      ->transform(byte_size(0, 1U << 30U))
+  app.add_option("--size", options.size_bytes, "Payload of a call, up to 256M")
+      ->transform(byte_size(0, kMaxPayloadBytes))
       ->group("Load");
   app.add_option("--delay-us", options.delay_us, "How long a delay call waits, in microseconds")
       ->check(whole_number(0, kMaxDelayUs))

@@ -17,6 +17,8 @@
 namespace rodeo::apps {
 
 inline constexpr const char* kVersion = RODEO_VERSION;
+/// The largest payload that the programs take: what an engine's bulk buffers can be made to hold.
+inline constexpr std::uint32_t kMaxPayloadBytes = 256U << 20U;
 inline constexpr const char* kDefaultAddress = "soft:rodeo";
 
 enum ExitStatus : int { kExitOk = 0, kExitFailure = 1, kExitUsage = 2 };

@@ -16,7 +16,6 @@ namespace rodeo::apps {
 namespace {
 
 constexpr const char* kWhere = "mix";
-constexpr std::uint32_t kMaxBytes = 1U << 30U;
 constexpr std::size_t kMaxEntries = 1000;
 constexpr std::size_t kMaxSchedule = 8192;
 
@@ -83,8 +82,8 @@ Result<MixEntry> parse_entry(std::string_view text, std::uint32_t bytes, std::ui
   std::optional<std::uint64_t> own_bytes;
   if (const std::size_t colon = text.find(':'); colon != std::string_view::npos) {
     own_bytes = parse_bytes(text.substr(colon + 1));
-    if (!own_bytes || *own_bytes > kMaxBytes) {
-      return fail(kWhere, "the size in \"" + std::string(whole) + "\" is not a number of bytes up to 1G",
+    if (!own_bytes || *own_bytes > kMaxPayloadBytes) {
+      return fail(kWhere, "the size in \"" + std::string(whole) + "\" is not a number of bytes up to 256M",
                   "write PROCEDURE[:BYTES]=WEIGHT, such as fill:1M=20");
     }
     text = text.substr(0, colon);

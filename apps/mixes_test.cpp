@@ -40,7 +40,7 @@ TEST(Mixes, SayWhatIsWrongAndWhatIsAllowed) {
       {"null=0", "the weight in \"null=0\""},
       {"null=x", "the weight in \"null=x\""},
       {"null=1000001", "from 1 to 1000000"},
-      {"fill:2G", "the size in \"fill:2G\""},
+      {"fill:257M", "the size in \"fill:257M\""},
       {"fill:-1", "the size in \"fill:-1\""},
       {"fill:18446744073709551615K", "the size in"},
       {"delay:10000001", "above 10000000 microseconds"},

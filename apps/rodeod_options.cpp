@@ -66,8 +66,8 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
   app.add_option("--bulk-buffers", config.bulk_buffers, "Buffers for Read chunks and long messages. 0: chosen for you")
       ->check(whole_number(0, 1U << 20U))
       ->group("Memory");
-  app.add_option("--bulk-bytes", config.bulk_bytes, "The largest payload that one of them holds, 4K to 1G")
-      ->transform(byte_size(4096, 1U << 30U))
+  app.add_option("--bulk-bytes", config.bulk_bytes, "The largest payload that one of them holds, 4K to 256M")
+      ->transform(byte_size(4096, kMaxPayloadBytes))
       ->group("Memory");
   bool no_hugepages = false;
   app.add_flag("--no-hugepages", no_hugepages, "Use ordinary pages and do not warn about it")->group("Memory");
