@@ -154,12 +154,12 @@ class Slab {
   Slab& operator=(const Slab&) = delete;
 
   /// nullptr when all are out.
-  [[nodiscard]] T* take() noexcept {
+  [[nodiscard, gnu::always_inline]] T* take() noexcept {
     if (free_count_ != 0) return free_[--free_count_];
     if (made_ == capacity_) return nullptr;
     return new (&storage_[made_++]) T();
   }
-  void give_back(T* object) noexcept { free_[free_count_++] = object; }
+  [[gnu::always_inline]] void give_back(T* object) noexcept { free_[free_count_++] = object; }
   [[nodiscard]] T& at(std::uint32_t index) noexcept { return storage_[index]; }
   [[nodiscard]] std::uint32_t index_of(const T* object) const noexcept {
     return static_cast<std::uint32_t>(object - storage_);

@@ -112,7 +112,7 @@ Result<void> EngineCore<P>::prepare() {
       device_->register_memory(memory_->arena().bytes(), memory_->arena().fd(), 0, dv::Access::kRemoteReadWrite);
   if (!region) return tl::unexpected(region.error());
   region_ = *region;
-  (void)pools::tsc_hz();  // calibrates now rather than on a poll core
+  look_ticks_ = static_cast<std::uint64_t>(pools::tsc_hz() * 20e-6);
   xid_seed_ = std::random_device{}();
   return make_loops();
 }
@@ -302,12 +302,22 @@ std::size_t EngineCore<P>::step() {
     const OnCore on_core(loop->context().memory);
     work += loop->step();
   }
-  // Connection management is rare and costs a system call or two; the loop should not pay for it every turn.
-  if (work == 0 || ++turns_ % kTurnsPerLook == 0) {
+  if (time_to_look(work)) {
     const std::scoped_lock lock(mutex_);
     work += process_events();
   }
   return work;
+}
+
+template <dv::Provider P>
+bool EngineCore<P>::time_to_look(std::size_t work) noexcept {
+  // Connection management is rare, and between processes a look costs system calls; calls must not pay for it.
+  if (work != 0 && ++busy_turns_ % kBusyTurnsPerLook != 0) return false;
+  if (device_->event_fd() < 0) return ++idle_turns_ % kIdleTurnsPerLook == 0;
+  const std::uint64_t now = pools::tsc_now();
+  if (now < next_look_) return false;
+  next_look_ = now + look_ticks_;
+  return true;
 }
 
 template <dv::Provider P>

@@ -91,6 +91,7 @@ class EngineCore final : public Engine {
   [[nodiscard]] bool anything_closing() const;
   [[nodiscard]] PrivateData own_private_data() const;
 
+  [[nodiscard]] bool time_to_look(std::size_t work) noexcept;
   void control_thread();
   void wake_control() const;
   void stop_threads();
@@ -121,8 +122,13 @@ class EngineCore final : public Engine {
   std::thread control_;
   bool started_ = false;
   bool stopped_ = false;
-  static constexpr std::uint64_t kTurnsPerLook = 4096;
-  std::uint64_t turns_ = 0;
+  // When step() looks at connection management.
+  static constexpr std::uint64_t kBusyTurnsPerLook = 4096;
+  static constexpr std::uint64_t kIdleTurnsPerLook = 8;
+  std::uint64_t busy_turns_ = 0;
+  std::uint64_t idle_turns_ = 0;
+  std::uint64_t next_look_ = 0;
+  std::uint64_t look_ticks_ = 0;
 };
 
 }  // namespace rodeo

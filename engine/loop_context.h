@@ -60,7 +60,7 @@ struct LoopContext {
   std::vector<Link<P>*> dirty;
   std::vector<Link<P>*> waiters;  // links with Calls in waiting_for_queue
 
-  void count(Count counter, std::uint64_t n = 1) noexcept { counters.add(counter, n); }
+  [[gnu::always_inline]] void count(Count counter, std::uint64_t n = 1) noexcept { counters.add(counter, n); }
   void count(HeaderOutcome outcome) noexcept {
     const std::atomic_ref<std::uint64_t> value(header_outcomes[static_cast<std::size_t>(outcome)]);
     value.store(value.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // one writer

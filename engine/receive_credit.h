@@ -51,7 +51,7 @@ class ReceiveCredit {
     ++loop_.receive_slots;
   }
 
-  [[nodiscard]] std::uint32_t granted(const Link<P>& link) const noexcept {
+  [[nodiscard, gnu::always_inline]] std::uint32_t granted(const Link<P>& link) const noexcept {
     return std::max(1U, std::min(link.qp->receives_posted() + link.unanswered, link.grant_target));
   }
 

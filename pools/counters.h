@@ -45,7 +45,7 @@ class alignas(64) CounterBlock {
   }
 
   /// Only the owning core may call this: one writer needs no locked instruction.
-  void add(Enum counter, std::uint64_t n = 1) noexcept {
+  [[gnu::always_inline]] void add(Enum counter, std::uint64_t n = 1) noexcept {
     const std::atomic_ref<std::uint64_t> value(values_[static_cast<std::size_t>(counter)]);
     // relaxed: a counter orders nothing else; readers only need to see whole words.
     value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
