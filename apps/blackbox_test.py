@@ -6,9 +6,11 @@ Every case has a runtime folder of its own and leaves no process behind. Ends wi
 """
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -23,6 +25,13 @@ POLL_CORE, BENCH_CORE = str(CORES[0]), str(CORES[-1])
 PATIENCE = 60.0  # for what must come, however slow the machine; what has a limit is timed apart
 
 CASES = []
+LIBC = ctypes.CDLL(None)
+
+
+def die_with_parent():
+    """In the child: whatever ends this script, no engine is left polling a core."""
+    pr_set_pdeathsig = 1
+    LIBC.prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def case(function):
@@ -40,7 +49,8 @@ class Stage:
         self.processes = []
 
     def start(self, *command, **options):
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True,
+                   "preexec_fn": die_with_parent, **options}
         process = subprocess.Popen(command, env=self.environment, **options)
         self.processes.append(process)
         return process
@@ -312,6 +322,25 @@ def sum_escapes_odd_names_and_goes_on_after_files_it_cannot_read(stage):
     assert ours.returncode == theirs.returncode == 1
     assert ours.stderr.count("\n") == 2, ours.stderr
     assert "missing: No such file or directory" in ours.stderr and "Is a directory" in ours.stderr, ours.stderr
+
+
+@case
+def sum_draws_a_progress_bar_on_a_terminal_only(stage):
+    stage.rodeod()
+    name = stage.file("large", 128 << 20)
+    ours, theirs = os.path.join(stage.folder, "ours"), pty.openpty()
+    with open(ours, "w") as out:
+        process = stage.start(RODEO, "sum", "--engine", "soft:test", name, stdout=out, stderr=theirs[1])
+        os.close(theirs[1])
+        drawn = b""
+        with contextlib.suppress(OSError):  # the terminal's end is one
+            while chunk := os.read(theirs[0], 4096):
+                drawn += chunk
+        os.close(theirs[0])
+        assert process.wait(PATIENCE) == 0
+    with open(ours) as out:
+        assert out.read() == stage.run("sha256sum", name).stdout
+    assert re.search(rb"\[#* *\] +\d+% [\d.]+ [KMG]iB/s", drawn), drawn
 
 
 @case
