@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstring>
 
 #include "dv/soft/prefetch.h"
@@ -20,26 +21,68 @@ namespace {
 /// Messages whose target lines are fetched ahead.
 constexpr std::uint32_t kPrefetchMessages = 16;
 
-struct Block {
-  std::byte bytes[64];
-};
+constexpr std::uint32_t kBbsPerMessage = 2;  // a small inline Send, to guess how many messages were rung
+
+constexpr std::uint64_t kSendWord = std::uint64_t{MLX5_OPCODE_SEND} << 32;
+constexpr std::uint64_t kDsLimit = 64;
+constexpr std::size_t kFlagsOffset = offsetof(mlx5_wqe_ctrl_seg, fm_ce_se);
+constexpr std::size_t kBlockBytes = 64;
+
+using Word [[gnu::may_alias]] = std::uint64_t;
 
 /// Copies in whole blocks where the buffer has room: the bytes behind the message are undefined anyway. The send ring
 /// has slack behind its end for the surplus reads.
-[[gnu::always_inline]] inline void copy_inline(std::byte* to, const std::byte* from, std::uint32_t length,
+[[gnu::always_inline]] inline void copy_inline(std::byte* to, const std::byte* from, std::uint64_t length,
                                                std::uint32_t room) noexcept {
-  if (length <= sizeof(Block) && room >= sizeof(Block)) {
-    std::memcpy(to, from, sizeof(Block));
-  } else if (length <= 2 * sizeof(Block) && room >= 2 * sizeof(Block)) {
-    std::memcpy(to, from, 2 * sizeof(Block));
+  if (length <= kBlockBytes && room >= kBlockBytes) {
+    std::memcpy(to, from, kBlockBytes);
+  } else if (length <= 2 * kBlockBytes && room >= 2 * kBlockBytes) {
+    std::memcpy(to, from, 2 * kBlockBytes);
   } else {
     std::memcpy(to, from, length);
   }
 }
 
-[[gnu::always_inline]] inline void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept {
+/// A RESP_SEND CQE: the words that a consumer looks at. `tail` is what stands beside the owner bit.
+[[gnu::always_inline]] inline void put_message(mlx5_cqe64& cqe, std::uint64_t length, std::uint64_t tail,
+                                               bool owner) noexcept {
+  auto* words = reinterpret_cast<Word*>(&cqe);
+  words[5] = byte_swap(length);  // app.. 0, byte_cnt
+  // Release: pairs with the load of op_own in mlx5::Cq::poll.
+  __atomic_store_n(&words[7], byte_swap(tail | (MLX5_CQE_RESP_SEND << 4) | (owner ? 1U : 0U)), __ATOMIC_RELEASE);
+}
+
+/// Where receives lead, as long as they look like the last one that execute_one has checked.
+struct UsualReceive {
+  explicit UsualReceive(const SendEngine& engine) noexcept : head(engine.usual_receive) {
+    if (head == 0) return;
+    const Region& region = *engine.receive_region;
+    room = byte_swap(static_cast<std::uint32_t>(head));
+    address = region.address;
+    last_offset = region.length - room;
+    local = region.local;
+  }
+
+  /// The buffer, or nullptr for whatever needs a closer look. The peer may scribble on its receive ring, so each word
+  /// is read once.
+  [[gnu::always_inline]] std::byte* find(const mlx5_wqe_data_seg& receive, std::uint64_t length) const noexcept {
+    const auto* words = reinterpret_cast<const Word*>(&receive);
+    const std::uint64_t offset = byte_swap(std::uint64_t{__atomic_load_n(&words[1], __ATOMIC_RELAXED)}) - address;
+    const bool good = __atomic_load_n(&words[0], __ATOMIC_RELAXED) == head && length <= room && offset <= last_offset;
+    return good ? local + offset : nullptr;
+  }
+
+  std::uint64_t head;  // byte_count and lkey, as they stand in the ring; 0: no receive has been seen
+  std::uint64_t address = 0;
+  std::uint64_t last_offset = 0;
+  std::byte* local = nullptr;
+  std::uint32_t room = 0;
+};
+
+void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept {
   const Region* region = engine.receive_region;
   if (region == nullptr) return;
+  messages = std::min(messages, kPrefetchMessages);
   const Outlet& outlet = *engine.outlet;
   const std::uint64_t to_local = reinterpret_cast<std::uintptr_t>(region->local) - region->address;
   for (std::uint32_t i = 0; i < messages; ++i) {
@@ -50,6 +93,60 @@ struct Block {
     prefetch_for_write(reinterpret_cast<const void*>(buffer));
     prefetch_for_write(reinterpret_cast<const void*>(buffer + 64));
   }
+}
+
+/// Executes plain inline Sends until something else comes. Works on copies of whatever it needs: its stores are bytes,
+/// so the compiler would load everything again after each.
+[[gnu::always_inline]] inline void run_inline_sends(SendEngine& engine, std::uint16_t producer) noexcept {
+  Outlet& outlet = *engine.outlet;
+  CqWriter& send_cq = engine.group->send_cq;
+  const UsualReceive usual(engine);
+  const auto* const receives = engine.receives;
+  const std::uint32_t receive_mask = engine.receive_wqes - 1;
+  mlx5_cqe64* const cqes = outlet.cq.cqes;
+  const std::uint32_t cqe_count = outlet.cq.count;
+  const std::uint64_t tail = (std::uint64_t{engine.peer_qpn} << 32) | (MLX5_CQE_RESP_SEND << 4);
+  const std::byte* const ring_end = engine.sq + std::size_t{engine.sq_bbs} * mlx5::kBbBytes;
+
+  std::uint32_t consumer = engine.consumer;
+  std::uint32_t left = static_cast<std::uint16_t>(producer - consumer);  // BBs
+  const std::byte* wqe = engine.sq + (consumer & (engine.sq_bbs - 1)) * std::size_t{mlx5::kBbBytes};
+  std::uint32_t receive = engine.receive_consumer;
+  std::uint32_t cqe_index = outlet.cq.producer;
+  // Messages that may go without asking the peer again.
+  std::uint32_t credit =
+      std::min<std::uint32_t>(static_cast<std::uint16_t>(engine.receive_seen - receive), outlet.cq.limit - cqe_index);
+  while (left != 0 && credit != 0) {
+    // One comparison checks opmod, index, opcode and QPN; what is left of the word is DS.
+    const std::uint64_t expected =
+        (std::uint64_t{consumer & 0xffffU} << 40) | kSendWord | (std::uint64_t{engine.qpn} << 8);
+    const std::uint64_t ds = load_be64(wqe) ^ expected;
+    // Without the inline bit this is far too long.
+    const std::uint64_t length = load_be32(wqe + sizeof(mlx5_wqe_ctrl_seg)) ^ MLX5_INLINE_SEG;
+    if (ds >= kDsLimit || length + mlx5::kInlineOffset > ds * mlx5::kDsBytes) [[unlikely]]
+      break;
+    const auto bbs = static_cast<std::uint32_t>(ds + 3) / 4;
+    const std::byte* next = wqe + bbs * std::size_t{mlx5::kBbBytes};
+    const bool signalled = (std::to_integer<std::uint32_t>(wqe[kFlagsOffset]) & MLX5_WQE_CTRL_CQ_UPDATE) != 0;
+    std::byte* to = usual.find(receives[receive & receive_mask], length);
+    if (to == nullptr || bbs > left || next > ring_end || (signalled && !send_cq.has_room())) [[unlikely]]
+      break;
+    copy_inline(to, wqe + mlx5::kInlineOffset, length, usual.room);
+    put_message(cqes[cqe_index & (cqe_count - 1)], length, tail | ((receive & 0xffffU) << 16),
+                (cqe_index & cqe_count) != 0);
+    if (signalled) {
+      send_cq.put(MLX5_CQE_REQ, (std::uint32_t{MLX5_OPCODE_SEND} << 24) | engine.qpn, consumer & 0xffffU, 0, 0, 0);
+    }
+    ++receive;
+    ++cqe_index;
+    --credit;
+    consumer += bbs;
+    left -= bbs;
+    wqe = next == ring_end ? engine.sq : next;
+  }
+  engine.consumer = static_cast<std::uint16_t>(consumer);
+  engine.receive_consumer = static_cast<std::uint16_t>(receive);
+  outlet.cq.producer = cqe_index;
 }
 
 }  // namespace
@@ -65,50 +162,11 @@ void execute(SendEngine& engine) noexcept {
 
 void run(SendEngine& engine) noexcept {
   const std::uint16_t producer = send_producer(engine);
-  std::uint16_t consumer = engine.consumer;
-  const std::uint32_t bb_mask = engine.sq_bbs - 1;
-  Outlet& outlet = *engine.outlet;
-  const auto bbs_rung = static_cast<std::uint16_t>(producer - consumer);
-  if (bbs_rung > 2) prefetch_targets(engine, bbs_rung / 2U < kPrefetchMessages ? bbs_rung / 2U : kPrefetchMessages);
-
-  while (consumer != producer) {
-    const std::uint32_t slot = consumer & bb_mask;
-    const std::byte* wqe = engine.sq + slot * std::size_t{mlx5::kBbBytes};
-    // One comparison checks opmod, index, opcode and QPN; what is left of the word is DS.
-    const std::uint64_t expected =
-        (((std::uint64_t{consumer} << 8) | MLX5_OPCODE_SEND) << 32) | (std::uint64_t{engine.qpn} << 8);
-    const std::uint64_t ds = load_be64(wqe) ^ expected;
-    const std::uint32_t header = load_be32(wqe + sizeof(mlx5_wqe_ctrl_seg));
-    const std::uint32_t length = header & ~std::uint32_t{MLX5_INLINE_SEG};
-    const std::uint32_t bbs = mlx5::bbs_of_ds(static_cast<std::uint32_t>(ds));
-    const Region* region = engine.receive_region;
-    const bool signalled = (std::to_integer<std::uint32_t>(wqe[11]) & MLX5_WQE_CTRL_CQ_UPDATE) != 0;
-    if (ds < 64 && (header & MLX5_INLINE_SEG) != 0 && length + mlx5::kInlineOffset <= ds * mlx5::kDsBytes &&
-        slot + bbs <= engine.sq_bbs && bbs <= static_cast<std::uint16_t>(producer - consumer) &&
-        engine.receive_consumer != engine.receive_seen && outlet.cq.producer != outlet.cq.limit && region != nullptr &&
-        (!signalled || engine.group->send_cq.has_room())) [[likely]] {
-      // The peer may scribble on its receive ring, so each word is read once.
-      const mlx5_wqe_data_seg& receive = engine.receives[engine.receive_consumer & (engine.receive_wqes - 1)];
-      const std::uint32_t room = byte_swap(__atomic_load_n(&receive.byte_count, __ATOMIC_RELAXED));
-      const std::uint32_t key = byte_swap(__atomic_load_n(&receive.lkey, __ATOMIC_RELAXED));
-      const std::uint64_t address = byte_swap(std::uint64_t{__atomic_load_n(&receive.addr, __ATOMIC_RELAXED)});
-      if (key == region->key && length <= room && region->holds(address, room)) [[likely]] {
-        copy_inline(region->translate(address), wqe + mlx5::kInlineOffset, length, room);
-        outlet.cq.put(MLX5_CQE_RESP_SEND, engine.peer_qpn, engine.receive_consumer, length, 0, 0);
-        ++engine.receive_consumer;
-        if (signalled) {
-          engine.group->send_cq.put(MLX5_CQE_REQ, (std::uint32_t{MLX5_OPCODE_SEND} << 24) | engine.qpn, consumer, 0, 0,
-                                    0);
-        }
-        consumer = static_cast<std::uint16_t>(consumer + bbs);
-        continue;
-      }
-    }
-    engine.consumer = consumer;
-    if (execute_one(engine) != Outcome::kDone) return;
-    consumer = engine.consumer;
+  prefetch_targets(engine, static_cast<std::uint16_t>(producer - engine.consumer) / kBbsPerMessage);
+  while (engine.consumer != producer) {
+    run_inline_sends(engine, producer);
+    if (engine.consumer == producer || execute_one(engine) != Outcome::kDone) return;
   }
-  engine.consumer = consumer;
 }
 
 }  // namespace rodeo::dv::soft

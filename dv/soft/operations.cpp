@@ -144,6 +144,8 @@ Outcome execute_send(SendEngine& engine, const Wqe& wqe) noexcept {
                         Reason::kReceiveTooShort);
   }
   engine.receive_region = region;
+  // As read and checked above, not as it stands there now.
+  engine.usual_receive = byte_swap((std::uint64_t{room} << 32) | key);
   copy_to(region->translate(address), pieces);
 
   CqeImage cqe{.qpn = engine.peer_qpn,

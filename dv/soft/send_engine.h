@@ -142,6 +142,7 @@ struct alignas(64) SendEngine {
   const mlx5_wqe_data_seg* receives = nullptr;
   std::uint32_t receive_wqes = 0;
   const Region* receive_region = nullptr;  // where the last receive buffer was
+  std::uint64_t usual_receive = 0;         // its byte_count and lkey, as they stand in the ring
   const Be32* receive_record = nullptr;
   // Rarely used.
   const RegionTable* own_regions = nullptr;
