@@ -11,6 +11,8 @@
 #include "pools/topology.h"
 
 namespace rodeo::apps {
+
+const char* const kVersion = RODEO_VERSION;
 namespace {
 
 volatile std::sig_atomic_t stop_flag = 0;

@@ -16,7 +16,7 @@
 
 namespace rodeo::apps {
 
-inline constexpr const char* kVersion = RODEO_VERSION;
+extern const char* const kVersion;
 /// The largest payload that the programs take: what an engine's bulk buffers can be made to hold.
 inline constexpr std::uint32_t kMaxPayloadBytes = 256U << 20U;
 inline constexpr const char* kDefaultAddress = "soft:rodeo";
