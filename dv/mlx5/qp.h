@@ -186,8 +186,8 @@ class Qp {
     __builtin_prefetch(next);
     __builtin_prefetch(next + 64);
   }
-  /// Fetches what `completion` has delivered, before take_receive: the completions of a burst name different buffers, and
-  /// their lines then travel together. A completion of the send queue, or a forged one, fetches something harmless.
+  /// Fetches what `completion` has delivered, before take_receive: the completions of a burst name different buffers,
+  /// and their lines then travel together. A completion of the send queue, or a forged one, fetches something harmless.
   [[gnu::always_inline]] void prefetch_receive(const Completion& completion) const noexcept {
     const std::byte* buffer = rq_shadow_[completion.wqe_counter & (rq_wqes_ - 1)];
     __builtin_prefetch(buffer);
