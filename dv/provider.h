@@ -98,6 +98,8 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
   noexcept->std::same_as<bool>;
   { q.publish_receives() }
   noexcept;
+  { q.prefetch_receive(completion) }
+  noexcept;
   { q.take_receive(completion) }
   noexcept->std::same_as<std::byte*>;
   { q.send_room() }

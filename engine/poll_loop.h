@@ -129,7 +129,7 @@ class PollLoop {
   [[gnu::always_inline]] void prefetch(std::size_t i, std::size_t n) noexcept {
     Link<P>* link = table_.find(completions_[i].qpn);
     targets_[i] = link;
-    if (link != nullptr && n > 1) link->qp->prefetch_receive();
+    if (link != nullptr && n > 1) link->qp->prefetch_receive(completions_[i]);
   }
 
   [[gnu::always_inline]] void on_completion(const dv::Completion& completion, Link<P>* link) noexcept {

@@ -180,12 +180,6 @@ class Qp {
   [[nodiscard]] std::uint16_t receive_tail() const noexcept { return rq_tail_; }
   [[nodiscard]] std::uint16_t receive_head() const noexcept { return rq_head_; }
 
-  /// Fetches what the next receive completion will deliver.
-  [[gnu::always_inline]] void prefetch_receive() const noexcept {
-    const std::byte* next = rq_shadow_[rq_tail_ & (rq_wqes_ - 1)];
-    __builtin_prefetch(next);
-    __builtin_prefetch(next + 64);
-  }
   /// Fetches what `completion` has delivered, before take_receive: the completions of a burst name different buffers,
   /// and their lines then travel together. A completion of the send queue, or a forged one, fetches something harmless.
   [[gnu::always_inline]] void prefetch_receive(const Completion& completion) const noexcept {
