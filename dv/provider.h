@@ -100,6 +100,8 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
   noexcept;
   { q.prefetch_receive(completion) }
   noexcept;
+  { q.prefetch_next_receive() }
+  noexcept;
   { q.take_receive(completion) }
   noexcept->std::same_as<std::byte*>;
   { q.send_room() }

@@ -119,8 +119,12 @@ class PollLoop {
   static constexpr std::uint32_t kFirstReceives = 4;
 
   std::size_t reap_completions() noexcept {
+    // The next message most likely comes where the last one did. Its lines then travel together with that of its CQE
+    // instead of after it, which is a third of a lone call's time.
+    if (expecting_ != nullptr) expecting_->qp->prefetch_next_receive();
     const std::size_t n = group_.poll(completions_);
     for (std::size_t i = 0; i < n; ++i) prefetch(i, n);
+    if (n == 1) expecting_ = targets_[0];  // in a burst, prefetch() has fetched more than this would
     for (std::size_t i = 0; i < n; ++i) on_completion(completions_[i], targets_[i]);
     return n;
   }
@@ -252,6 +256,7 @@ class PollLoop {
 
   void detach(Link<P>& link) noexcept {
     table_.erase(link.qp->qpn());
+    if (expecting_ == &link) expecting_ = nullptr;
     --links_;
     context_.count(Count::kConnectionsClosed);
     if (link.requester != nullptr) link.requester->fail_all();
@@ -266,6 +271,7 @@ class PollLoop {
   QpnTable<Link<P>> table_;
   std::array<dv::Completion, kBurst> completions_;
   std::array<Link<P>*, kBurst> targets_{};
+  Link<P>* expecting_ = nullptr;  // where the last lone completion came from
   std::vector<std::function<std::size_t()>> pollers_;
   std::vector<Link<P>*> draining_;
   std::unique_ptr<CommandRing> commands_;

@@ -180,6 +180,12 @@ class Qp {
   [[nodiscard]] std::uint16_t receive_tail() const noexcept { return rq_tail_; }
   [[nodiscard]] std::uint16_t receive_head() const noexcept { return rq_head_; }
 
+  /// Fetches the buffer that the next receive completion will name.
+  [[gnu::always_inline]] void prefetch_next_receive() const noexcept {
+    const std::byte* buffer = rq_shadow_[rq_tail_ & (rq_wqes_ - 1)];
+    __builtin_prefetch(buffer);
+    __builtin_prefetch(buffer + 64);
+  }
   /// Fetches what `completion` has delivered, before take_receive: the completions of a burst name different buffers,
   /// and their lines then travel together. A completion of the send queue, or a forged one, fetches something harmless.
   [[gnu::always_inline]] void prefetch_receive(const Completion& completion) const noexcept {
