@@ -105,7 +105,7 @@ void post_inline_sends(benchmark::State& state) {
         break;
       }
       std::memcpy(out, message.data(), kMessageBytes);
-      queues.qp.commit_inline_send();
+      queues.qp.commit_inline_send(kMessageBytes);
     }
     queues.qp.ring_doorbell();
     last = static_cast<std::uint16_t>(last + burst * blocks);

@@ -34,20 +34,25 @@ enum class Status : std::uint8_t {
 [[nodiscard]] std::string_view to_string(Status status) noexcept;
 
 enum class CompletionKind : std::uint8_t {
-  kSendQueue,          // a signalled (or failed) WQE of the send queue; hand it to Qp::retire_send
   kReceive,            // a message arrived (or the receive was flushed); hand it to Qp::take_receive
+  kSendQueue,          // a signalled (or failed) WQE of the send queue; hand it to Qp::retire_send
   kReceiveInvalidate,  // the same, and the peer's Send With Invalidate killed `invalidated_key`
 };
 
 /// One completion, whatever the device. Trivially copyable, 20 bytes.
 struct Completion {
-  std::uint32_t qpn = 0;
-  std::uint16_t wqe_counter = 0;  // opaque to the engine
-  CompletionKind kind = CompletionKind::kSendQueue;
+  CompletionKind kind = CompletionKind::kReceive;
   Status status = Status::kSuccess;
+  std::uint16_t wqe_counter = 0;  // opaque to the engine
+  std::uint32_t qpn = 0;
   std::uint32_t byte_count = 0;
   std::uint32_t invalidated_key = 0;
   std::uint8_t vendor_syndrome = 0;  // for logs only
+
+  /// A message, without error or invalidation: nearly all there is.
+  [[nodiscard]] bool plain_receive() const noexcept {
+    return (static_cast<unsigned>(kind) | static_cast<unsigned>(status)) == 0;
+  }
 };
 
 /// A piece of registered local memory.
@@ -76,7 +81,7 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
                              std::byte* buffer, const Completion& completion, void (*on_token)(Token)) {
   { q.begin_inline_send(u32) }
   noexcept->std::same_as<std::byte*>;
-  { q.commit_inline_send() }
+  { q.commit_inline_send(u32) }
   noexcept;
   { q.post_send(sges, token) }
   noexcept->std::same_as<bool>;

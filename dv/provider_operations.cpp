@@ -219,7 +219,7 @@ TEST_P(ProviderSuite, AHundredThousandMessagesArriveIntactOverManyLapsOfTheRings
       if (bytes == nullptr) break;
       std::memset(bytes, static_cast<int>(sent & 0xff), length);
       std::memcpy(bytes, &sent, sizeof sent);
-      a_.qp->commit_inline_send();
+      a_.qp->commit_inline_send(length);
       ++sent;
     }
     a_.qp->ring_doorbell();

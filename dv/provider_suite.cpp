@@ -30,7 +30,7 @@ bool End::send(std::string_view text) {
   std::byte* bytes = qp->begin_inline_send(static_cast<std::uint32_t>(text.size()));
   if (bytes == nullptr) return false;
   std::memcpy(bytes, text.data(), text.size());
-  qp->commit_inline_send();
+  qp->commit_inline_send(static_cast<std::uint32_t>(text.size()));
   return true;
 }
 

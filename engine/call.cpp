@@ -18,26 +18,22 @@ namespace rodeo {
 
 namespace {
 
-// Set by defer(), read when the stage returns: by then the Call may already be someone else's.
-thread_local bool deferred_in_stage = false;
-
 const ChunkLists kNoChunks;
 
 [[nodiscard]] std::uint32_t padded(std::uint32_t length) noexcept { return (length + 3) & ~3U; }
 
 }  // namespace
 
-bool run_stage(CallCore& call) noexcept {
-  deferred_in_stage = false;
-  call.ending = Ending::kNone;
-  const Handler stage = call.next_stage;
-  stage(call, call.serving->context);
-  return deferred_in_stage;
-}
+constinit thread_local bool deferred_in_stage = false;
 
 std::uint32_t Call::xid() const noexcept { return core_of(*this).rpc.xid; }
-std::uint32_t Call::procedure() const noexcept { return core_of(*this).rpc.procedure; }
-const CallHeader& Call::header() const noexcept { return core_of(*this).rpc; }
+std::uint32_t Call::procedure() const noexcept { return core_of(*this).serving->number; }
+const CallHeader& Call::header() const noexcept {
+  const CallCore& call = core_of(*this);
+  // Recognised: not decoded yet, and known to decode.
+  if (call.recognised) (void)decode_call({call.payload, call.payload_bytes}, call.rpc);
+  return call.rpc;
+}
 const ChunkLists& Call::chunks() const noexcept {
   const CallCore& call = core_of(*this);
   return call.chunks != nullptr ? call.chunks->lists : kNoChunks;

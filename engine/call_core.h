@@ -69,15 +69,14 @@ class CallCore final : public Call {
 
   LinkBase* link = nullptr;
   std::byte* message = nullptr;  // the receive buffer
-  std::uint32_t message_bytes = 0;
-  std::uint32_t index = 0;  // in the slab, from 1
+  std::uint32_t index = 0;       // in the slab, from 1; for good
   Ending ending = Ending::kNone;
-  bool stream_pulled = false;  // a Long Call whose Payload has come
   bool results_open = false;
   bool results_refused = false;  // what the handler needs does not fit what the Requester provided
   bool pulling = false;          // RDMA Reads are posted or waiting to be
   bool reply_prepared = false;   // the form of the Reply is decided
   bool send_posted = false;
+  bool recognised = false;       // its header was seen before
   std::uint16_t tokens_out = 0;  // completions that the Call waits for
   ReplyForm form = ReplyForm::kMsg;
   Denial denial = Denial::kNone;
@@ -91,7 +90,7 @@ class CallCore final : public Call {
   // The Payload stream: inline, or pulled.
   const std::byte* payload = nullptr;
   std::uint32_t payload_bytes = 0;
-  CallHeader rpc;
+  mutable CallHeader rpc;  // where the header was recognised: XID and args_offset, and the rest when asked for
   // Results: a buffer whose first `results_offset` octets are left for the headers.
   std::byte* results_buffer = nullptr;
   std::uint32_t results_offset = 0;
@@ -107,15 +106,23 @@ class CallCore final : public Call {
   BulkArgument waiting_argument;
   std::array<Buffer, kMaxKept> kept_buffers;
   std::array<std::uint64_t, 4> user_state{};
-  CallCore* next = nullptr;  // in one queue at a time
-  ReturnRing* home = nullptr;
+  CallCore* next = nullptr;    // in one queue at a time
+  ReturnRing* home = nullptr;  // for good
 };
 
 [[nodiscard]] inline CallCore& core_of(Call& call) noexcept { return static_cast<CallCore&>(call); }
 [[nodiscard]] inline const CallCore& core_of(const Call& call) noexcept { return static_cast<const CallCore&>(call); }
 
+// Set by defer(), read when the stage returns: by then the Call may already be someone else's.
+extern constinit thread_local bool deferred_in_stage;
+
 /// Runs one stage of the Call's handler. True when the Call was deferred: it must then not be touched any more.
-[[nodiscard]] bool run_stage(CallCore& call) noexcept;
+[[nodiscard, gnu::always_inline]] inline bool run_stage(CallCore& call) noexcept {
+  deferred_in_stage = false;
+  call.ending = Ending::kNone;
+  call.next_stage(call, call.serving->context);
+  return deferred_in_stage;
+}
 
 /// First in, first out, through CallCore::next.
 class CallQueue {
@@ -153,17 +160,21 @@ class Slab {
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
 
-  /// nullptr when all are out.
-  [[nodiscard, gnu::always_inline]] T* take() noexcept {
-    if (free_count_ != 0) return free_[--free_count_];
+  /// nullptr when all are out. What is new is told its index by made(object, index).
+  template <class Made>
+  [[nodiscard, gnu::always_inline]] T* take(Made&& made) noexcept {
+    if (free_count_ != 0) [[likely]]
+      return free_[--free_count_];
     if (made_ == capacity_) return nullptr;
-    return new (&storage_[made_++]) T();
+    T* object = new (&storage_[made_]) T();
+    made(*object, made_++);
+    return object;
+  }
+  [[nodiscard]] T* take() noexcept {
+    return take([](T&, std::uint32_t) {});
   }
   [[gnu::always_inline]] void give_back(T* object) noexcept { free_[free_count_++] = object; }
   [[nodiscard]] T& at(std::uint32_t index) noexcept { return storage_[index]; }
-  [[nodiscard]] std::uint32_t index_of(const T* object) const noexcept {
-    return static_cast<std::uint32_t>(object - storage_);
-  }
   [[nodiscard]] std::uint32_t out() const noexcept { return made_ - free_count_; }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
 

@@ -3,7 +3,6 @@
 
 // One connection as its poll loop sees it. Runs on: the loop's core, but for what is said to be shared.
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -35,9 +34,6 @@ struct LinkBase {
   bool in_waiters = false;
   bool must_close = false;      // an error that could not be sent
   CallQueue waiting_for_queue;  // replies and pulls that the send queue had no room for
-  // A credential that decode_auth_sys() has passed, so that the next identical one need not be decoded.
-  std::uint32_t known_credential_bytes = 0;
-  std::array<std::byte, 64> known_credential{};
   dv::CmId cm{};
   std::size_t loop = 0;
   std::atomic<bool> closed{false};  // release: pairs with the control thread's acquire

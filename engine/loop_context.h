@@ -11,6 +11,7 @@
 #include "engine/call_core.h"
 #include "engine/counters.h"
 #include "engine/header_outcome.h"
+#include "engine/known_calls.h"
 #include "engine/link.h"
 #include "engine/memory.h"
 #include "engine/program_table.h"
@@ -52,6 +53,7 @@ struct LoopContext {
   pools::CounterBlock<Count> counters;
   /// Each outcome but kOk of a received header, at either role.
   std::array<std::uint64_t, kHeaderOutcomeCount> header_outcomes{};
+  KnownCalls known_calls;
   Slab<CallCore> calls;
   Slab<CallChunks> chunks;
   std::uint32_t receive_slots;  // Calls not spoken for: a receive is posted for a Responder only against one of these

@@ -123,41 +123,59 @@ class PollLoop {
     // instead of after it, which is a third of a lone call's time.
     if (expecting_ != nullptr) expecting_->qp->prefetch_next_receive();
     const std::size_t n = group_.poll(completions_);
-    for (std::size_t i = 0; i < n; ++i) prefetch(i, n);
-    if (n == 1) expecting_ = targets_[0];  // in a burst, prefetch() has fetched more than this would
-    for (std::size_t i = 0; i < n; ++i) on_completion(completions_[i], targets_[i]);
+    if (n == 1) {
+      on_completion(completions_[0], expecting_ = table_.find(completions_[0].qpn));
+    } else if (n != 0) {
+      look_up(n);
+      for (std::size_t i = 0; i < n; ++i) on_completion(completions_[i], targets_[i]);
+    }
     return n;
   }
 
-  /// Looks the connection up and fetches what its handling will touch.
-  [[gnu::always_inline]] void prefetch(std::size_t i, std::size_t n) noexcept {
-    Link<P>* link = table_.find(completions_[i].qpn);
-    targets_[i] = link;
-    if (link != nullptr && n > 1) link->qp->prefetch_receive(completions_[i]);
+  /// Finds the connections of a burst, and fetches what they have received.
+  [[gnu::always_inline]] void look_up(std::size_t n) noexcept {
+    std::uint32_t qpn = completions_[0].qpn;
+    Link<P>* link = table_.find(qpn);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (completions_[i].qpn != qpn) {
+        qpn = completions_[i].qpn;
+        link = table_.find(qpn);
+      }
+      targets_[i] = link;
+      if (link != nullptr) [[likely]]
+        link->qp->prefetch_receive(completions_[i]);
+    }
   }
 
   [[gnu::always_inline]] void on_completion(const dv::Completion& completion, Link<P>* link) noexcept {
     if (link == nullptr) [[unlikely]]
       return context_.count(Count::kStaleCompletions);
-    if (completion.status != dv::Status::kSuccess) [[unlikely]]
-      return on_error(completion, *link);
-    if (completion.kind == dv::CompletionKind::kSendQueue) {
-      link->qp->retire_send(completion, [&](dv::Token token) { on_token(token, dv::Status::kSuccess); });
-      return;
-    }
-    std::byte* buffer = link->qp->take_receive(completion);
+    if (!completion.plain_receive()) [[unlikely]]
+      return on_uncommon(completion, *link);
+    on_message(completion, *link);
+  }
+
+  [[gnu::always_inline]] void on_message(const dv::Completion& completion, Link<P>& link) noexcept {
+    std::byte* buffer = link.qp->take_receive(completion);
     if (buffer == nullptr || completion.byte_count > context_.limits.message_bytes) [[unlikely]] {
-      return on_forged(*link, buffer);
+      return on_forged(link, buffer);
     }
-    if (link->requester != nullptr) {
-      link->requester->on_message(buffer, completion.byte_count);
-    } else if (link->state == LinkState::kOpen) [[likely]] {
-      responder_.on_message(*link, buffer, completion.byte_count);
+    if (link.requester != nullptr) {
+      link.requester->on_message(buffer, completion.byte_count);
+    } else if (link.state == LinkState::kOpen) [[likely]] {
+      responder_.on_message(link, buffer, completion.byte_count);
     } else {
-      responder_.credit().recycle(*link, buffer);  // it came while we were closing
+      responder_.credit().recycle(link, buffer);  // it came while we were closing
     }
-    if (link->must_close) [[unlikely]]
-      begin_close(*link);
+    if (link.must_close) [[unlikely]]
+      begin_close(link);
+  }
+
+  /// Completions of the send queue, errors, and messages that invalidated a key of ours.
+  [[gnu::noinline]] void on_uncommon(const dv::Completion& completion, Link<P>& link) noexcept {
+    if (completion.status != dv::Status::kSuccess) return on_error(completion, link);
+    if (completion.kind == dv::CompletionKind::kReceiveInvalidate) return on_message(completion, link);
+    link.qp->retire_send(completion, [&](dv::Token token) { on_token(token, dv::Status::kSuccess); });
   }
 
   [[gnu::noinline, gnu::cold]] void on_forged(Link<P>& link, std::byte* buffer) noexcept {

@@ -29,12 +29,13 @@ class ReplyPoster {
   [[nodiscard, gnu::always_inline]] bool post(CallCore& call) noexcept {
     auto& link = *static_cast<Link<P>*>(call.link);
     if (call.chunks == nullptr && !call.results_open && call.ending == Ending::kReply) [[likely]] {
-      std::byte* out = link.qp->begin_inline_send(kMinHeaderBytes + kAcceptedReplyBytes);
+      constexpr std::uint32_t kBytes = kMinHeaderBytes + kAcceptedReplyBytes;
+      std::byte* out = link.qp->begin_inline_send(kBytes);
       if (out == nullptr) [[unlikely]]
         return false;
       store_plain_header(out, call.rpc.xid, credit_.answer(link, call));
       encode_accepted(out + kMinHeaderBytes, call.rpc.xid, AcceptStat::kSuccess);
-      link.qp->commit_inline_send();
+      link.qp->commit_inline_send(kBytes);
       loop_.mark_dirty(link);
       call.send_posted = true;
       loop_.count(Count::kRepliesSent);
@@ -48,7 +49,7 @@ class ReplyPoster {
     std::byte* out = link.qp->begin_inline_send(kErrVersBytes);
     if (out == nullptr) return false;
     encode_err_vers(out, header.xid, header.vers, credit_.granted(link));
-    link.qp->commit_inline_send();
+    link.qp->commit_inline_send(kErrVersBytes);
     loop_.mark_dirty(link);
     loop_.count(Count::kErrVersSent);
     return true;
@@ -190,7 +191,7 @@ class ReplyPoster {
         std::memcpy(out + header + kAcceptedReplyBytes, call.results_buffer + call.results_offset,
                     payload - kAcceptedReplyBytes);
       }
-      link.qp->commit_inline_send();
+      link.qp->commit_inline_send(static_cast<std::uint32_t>(total));
       loop_.count(Count::kRepliesInline);
     } else if (!post_from_buffer(call, link, header, payload)) {
       return false;
@@ -240,7 +241,7 @@ class ReplyPoster {
     std::byte* out = link.qp->begin_inline_send(kErrChunkBytes);
     if (out == nullptr) return false;
     encode_err_chunk(out, call.rpc.xid, kRdmaVersion, credit_.answer(link, call));
-    link.qp->commit_inline_send();
+    link.qp->commit_inline_send(kErrChunkBytes);
     loop_.mark_dirty(link);
     call.send_posted = true;
     loop_.count(Count::kErrChunkSent);

@@ -29,13 +29,14 @@ class Requester final : public Connection {
       : loop_(loop),
         link_(link),
         asked_(credits),
+        asked_be_(byte_swap(credits)),
         mask_(std::bit_ceil(credits) - 1),
         slots_(std::make_unique<Slot[]>(mask_ + 1)),
         free_(std::make_unique<std::uint32_t[]>(credits)),
         extras_(std::make_unique_for_overwrite<Extras[]>(credits)) {
     for (std::uint32_t i = 0; i < credits; ++i) {
       free_[i] = credits - 1 - i;
-      slots_[i].xid = (xid_seed & ~mask_) | i;
+      slots_[i].key = (xid_seed & ~mask_) | i;
     }
     free_count_ = credits;
   }
@@ -45,25 +46,23 @@ class Requester final : public Connection {
       return SubmitOutcome::kClosed;
     if (in_flight_ >= limit_) return SubmitOutcome::kNoCredit;
     const auto prepared = request.target->bytes();
-    const std::size_t size = prepared.size() + request.arguments.size();
-    if (request.sources.empty() && request.sinks.empty() && size <= link_.qp->max_inline() &&
-        size <= link_.call_threshold && fits_inline(request.max_results) && !request.force_long_call) [[likely]] {
-      std::byte* out = link_.qp->begin_inline_send(static_cast<std::uint32_t>(size));
-      if (out == nullptr) [[unlikely]]
-        return SubmitOutcome::kSendQueueFull;
-      Slot& slot = take_slot(request);
-      std::memcpy(out, prepared.data(), prepared.size());
-      store_be32(out + kXidOffset, slot.xid);
-      store_be32(out + kCreditOffset, asked_);
-      store_be32(out + kMinHeaderBytes, slot.xid);
-      if (!request.arguments.empty()) {
-        std::memcpy(out + prepared.size(), request.arguments.data(), request.arguments.size());
-      }
-      link_.qp->commit_inline_send();
-      loop_.mark_dirty(link_);
-      return SubmitOutcome::kPosted;
-    }
-    return submit_general(request);
+    const std::size_t arguments = request.arguments.size();
+    const auto size = static_cast<std::uint32_t>(prepared.size() + arguments);
+    const bool chunks = (request.sources.size() | request.sinks.size() | std::size_t{request.force_long_call}) != 0;
+    if (chunks || size > plain_call_bytes_ || request.max_results > plain_results_) [[unlikely]]
+      return submit_general(request);
+    std::byte* out = link_.qp->begin_inline_send(size);
+    if (out == nullptr) [[unlikely]]
+      return SubmitOutcome::kSendQueueFull;
+    const std::uint32_t xid = byte_swap(take_slot(request, kPlain));
+    copy_header(out, prepared);
+    std::memcpy(out + kXidOffset, &xid, sizeof xid);
+    std::memcpy(out + kCreditOffset, &asked_be_, sizeof asked_be_);
+    std::memcpy(out + kMinHeaderBytes, &xid, sizeof xid);
+    if (arguments != 0) std::memcpy(out + prepared.size(), request.arguments.data(), arguments);
+    link_.qp->commit_inline_send(size);
+    loop_.mark_dirty(link_);
+    return SubmitOutcome::kPosted;
   }
 
   [[nodiscard]] std::uint32_t credits_left() const noexcept override {
@@ -79,20 +78,28 @@ class Requester final : public Connection {
   [[nodiscard]] std::uint32_t receives_wanted() const noexcept { return asked_; }
 
   /// The connection is up. Release: pairs with open().
-  void establish() noexcept { open_.store(true, std::memory_order_release); }
+  void establish() noexcept {
+    plain_call_bytes_ = std::min(link_.call_threshold, link_.qp->max_inline());
+    plain_results_ = link_.reply_threshold - static_cast<std::uint32_t>(kMinHeaderBytes + kAcceptedReplyBytes);
+    open_.store(true, std::memory_order_release);
+  }
 
   /// A message in `buffer`, which goes back to the receive queue in the end.
   [[gnu::always_inline]] void on_message(std::byte* buffer, std::uint32_t length) noexcept {
     TransportHeader header;
     if (is_plain_msg(buffer, length, header)) [[likely]] {
-      Slot* slot = find(header.xid);
+      const std::uint32_t index = header.xid & mask_;
+      Slot& slot = slots_[index];
       const std::byte* rpc = buffer + kMinHeaderBytes;
-      if (slot != nullptr && !slot->has_extras && length >= kMinHeaderBytes + kAcceptedReplyBytes &&
+      if (slot.key == (kPlain | header.xid) && length >= kMinHeaderBytes + kAcceptedReplyBytes &&
           accepted_success(rpc, header.xid)) [[likely]] {
         heed(header.credit);
-        Reply reply;
-        reply.results = {rpc + kAcceptedReplyBytes, length - kMinHeaderBytes - kAcceptedReplyBytes};
-        complete(*slot, reply);
+        plain_reply_.results = {rpc + kAcceptedReplyBytes, length - kMinHeaderBytes - kAcceptedReplyBytes};
+        const ReplyHandler on_reply = slot.on_reply;
+        void* context = slot.context;
+        free_slot(slot, index);
+        loop_.count(Count::kRepliesReceived);
+        on_reply(context, plain_reply_);
         return repost(buffer);
       }
     }
@@ -104,7 +111,7 @@ class Requester final : public Connection {
   [[gnu::noinline, gnu::cold]] void fail_all() noexcept {
     open_.store(false, std::memory_order_release);
     for (std::uint32_t i = 0; i < asked_; ++i) {
-      if (!slots_[i].active) continue;
+      if (slots_[i].key < kPlain) continue;
       Reply reply;
       reply.error = CallError::kConnectionLost;
       loop_.count(Count::kRequestsFailed);
@@ -114,12 +121,15 @@ class Requester final : public Connection {
   void close() noexcept { open_.store(false, std::memory_order_release); }
 
  private:
+  // What a slot's key has beside the XID: nothing while it is free.
+  static constexpr std::uint64_t kPlain = std::uint64_t{1} << 32U;
+  static constexpr std::uint64_t kWithExtras = std::uint64_t{2} << 32U;
   struct Slot {
     ReplyHandler on_reply = nullptr;
     void* context = nullptr;
-    std::uint32_t xid = 0;
-    bool active = false;
-    bool has_extras = false;
+    std::uint64_t key = 0;
+    [[nodiscard]] std::uint32_t xid() const noexcept { return static_cast<std::uint32_t>(key); }
+    [[nodiscard]] bool has_extras() const noexcept { return (key & kWithExtras) != 0; }
   };
   /// What a call with chunks holds until its Reply.
   struct Extras {
@@ -132,23 +142,37 @@ class Requester final : public Connection {
     Extras() noexcept {}
   };
 
-  [[nodiscard]] bool fits_inline(std::size_t max_results) const noexcept {
-    return kMinHeaderBytes + kAcceptedReplyBytes + max_results <= link_.reply_threshold;
-  }
-
-  [[gnu::always_inline]] Slot& take_slot(const CallRequest& request) noexcept {
+  /// Returns the XID.
+  [[gnu::always_inline]] std::uint32_t take_slot(const CallRequest& request, std::uint64_t kind) noexcept {
     Slot& slot = slots_[free_[--free_count_]];
     slot.on_reply = request.on_reply;
     slot.context = request.context;
-    slot.active = true;
+    slot.key |= kind;
     ++in_flight_;
     loop_.count(Count::kCallsSubmitted);
-    return slot;
+    return slot.xid();
+  }
+  /// From here on a Reply to the XID that the slot had is late, and the application may submit at once.
+  [[gnu::always_inline]] void free_slot(Slot& slot, std::uint32_t index) noexcept {
+    slot.key = slot.xid() + mask_ + 1;
+    --in_flight_;
+    free_[free_count_++] = index;
   }
 
+  /// nullptr when no call has this XID.
   [[nodiscard]] Slot* find(std::uint32_t xid) noexcept {
     Slot& slot = slots_[xid & mask_];
-    return slot.active && slot.xid == xid ? &slot : nullptr;
+    return slot.xid() == xid && slot.key >= kPlain ? &slot : nullptr;
+  }
+
+  /// Longer than a block always; the last one overlaps the one before.
+  [[gnu::always_inline]] static void copy_header(std::byte* out, std::span<const std::byte> header) noexcept {
+    constexpr std::size_t kBlock = 32;
+    static_assert(kMinHeaderBytes + kMinCallHeaderBytes >= kBlock);
+    for (std::size_t at = 0; at + kBlock < header.size(); at += kBlock) {
+      std::memcpy(out + at, header.data() + at, kBlock);
+    }
+    std::memcpy(out + header.size() - kBlock, header.data() + header.size() - kBlock, kBlock);
   }
 
   [[nodiscard]] static bool accepted_success(const std::byte* rpc, std::uint32_t xid) noexcept {
@@ -164,32 +188,30 @@ class Requester final : public Connection {
   }
 
   /// ENG-CR-1: a grant of 0 counts as 1, one above our own request as our request.
-  [[gnu::always_inline]] void heed(std::uint32_t granted) noexcept { limit_ = std::clamp(granted, 1U, asked_); }
+  [[gnu::always_inline]] void heed(std::uint32_t granted) noexcept {
+    if (granted == granted_) [[likely]]
+      return;
+    granted_ = granted;
+    limit_ = std::clamp(granted, 1U, asked_);
+  }
 
   /// Frees the slot, then tells the application, which may submit at once.
-  [[gnu::always_inline]] void complete(Slot& slot, Reply& reply) noexcept {
+  [[gnu::noinline]] void complete(Slot& slot, Reply& reply) noexcept {
     const ReplyHandler on_reply = slot.on_reply;
     void* context = slot.context;
-    slot.active = false;
-    slot.xid += mask_ + 1;
-    --in_flight_;
     const auto index = static_cast<std::uint32_t>(&slot - slots_.get());
-    if (slot.has_extras) [[unlikely]]
-      return complete_with_extras(slot, index, reply, on_reply, context);
-    free_[free_count_++] = index;
-    loop_.count(Count::kRepliesReceived);
-    on_reply(context, reply);
-  }
-  [[gnu::noinline]] void complete_with_extras(Slot& slot, std::uint32_t index, Reply& reply, ReplyHandler on_reply,
-                                              void* context) noexcept {
     // All of it moves here, so that the callback finds the slot free.
-    Extras& extras = extras_[index];
-    const Buffer long_call = std::move(extras.long_call);
-    const Buffer long_reply = std::move(extras.long_reply);
-    const auto written = extras.written;
-    reply.written = {written.data(), extras.sink_count};
-    slot.has_extras = false;
-    free_[free_count_++] = index;
+    Buffer long_call;
+    Buffer long_reply;
+    std::array<std::uint32_t, kMaxWriteChunks> written;
+    if (slot.has_extras()) {
+      Extras& extras = extras_[index];
+      long_call = std::move(extras.long_call);
+      long_reply = std::move(extras.long_reply);
+      written = extras.written;
+      reply.written = {written.data(), extras.sink_count};
+    }
+    free_slot(slot, index);
     loop_.count(Count::kRepliesReceived);
     on_reply(context, reply);
   }
@@ -218,7 +240,7 @@ class Requester final : public Connection {
       loop_.count(Count::kRequestsFailed);
       return complete(*slot, reply);
     }
-    Extras* extras = slot->has_extras ? &extras_[static_cast<std::uint32_t>(slot - slots_.get())] : nullptr;
+    Extras* extras = slot->has_extras() ? &extras_[static_cast<std::uint32_t>(slot - slots_.get())] : nullptr;
     const HeaderOutcome returned = check_returned_lists(extras != nullptr ? extras->lists : kNoLists, lists);
     if (returned != HeaderOutcome::kOk) return discard(returned);
     std::span<const std::byte> rpc{message + header.header_bytes, length - header.header_bytes};
@@ -293,17 +315,16 @@ class Requester final : public Connection {
       out = loop_.memory.get_small(pools::Owner::kSend);
       if (out == nullptr) return abandon(extras, SubmitOutcome::kNoBuffer);
     }
-    Slot& slot = take_slot(request);
-    slot.has_extras = true;
-    (void)encode_header({out, message}, slot.xid, asked_, long_call ? Proc::kNomsg : Proc::kMsg, extras.lists);
+    const std::uint32_t xid = take_slot(request, kWithExtras);
+    (void)encode_header({out, message}, xid, asked_, long_call ? Proc::kNomsg : Proc::kMsg, extras.lists);
     std::byte* rpc = long_call ? extras.long_call.data() : out + header;
     std::memcpy(rpc, rpc_header.data(), rpc_header.size());
-    store_be32(rpc, slot.xid);
+    store_be32(rpc, xid);
     if (!request.arguments.empty()) {
       std::memcpy(rpc + rpc_header.size(), request.arguments.data(), request.arguments.size());
     }
     if (is_inline) {
-      link_.qp->commit_inline_send();
+      link_.qp->commit_inline_send(static_cast<std::uint32_t>(message));
     } else {
       const dv::Sge sge = loop_.sge(out, message);
       // There is room: kSendRoom was checked above.
@@ -359,8 +380,10 @@ class Requester final : public Connection {
 
   LoopContext<P>& loop_;
   Link<P>& link_;
-  std::uint32_t asked_;      // credits asked for, and receives posted
-  std::uint32_t limit_ = 1;  // RFC 8166 §3.3.3: one until the first Reply
+  std::uint32_t asked_;  // credits asked for, and receives posted
+  std::uint32_t asked_be_;
+  std::uint32_t limit_ = 1;    // RFC 8166 §3.3.3: one until the first Reply
+  std::uint32_t granted_ = 1;  // by the latest Reply, as it stood there
   std::uint32_t in_flight_ = 0;
   std::uint32_t mask_;
   std::uint32_t free_count_ = 0;
@@ -368,6 +391,9 @@ class Requester final : public Connection {
   std::unique_ptr<std::uint32_t[]> free_;
   std::unique_ptr<Extras[]> extras_;  // by slot
   std::atomic<bool> open_{false};
+  std::uint32_t plain_call_bytes_ = 0;  // longest call, and longest results, that need neither chunk nor buffer
+  std::uint32_t plain_results_ = 0;
+  Reply plain_reply_;       // of the call that is being completed
   ChunkLists reply_lists_;  // scratch of on_uncommon
 };
 

@@ -34,17 +34,22 @@ class Responder {
     TransportHeader header;
     if (!is_plain_msg(buffer, length, header)) [[unlikely]]
       return on_uncommon(link, buffer, length);
-    CallCore* opened = open_call(link, buffer, length, header);
+    CallCore* opened = open_call(link, buffer, header);
     if (opened == nullptr) [[unlikely]]
       return overrun(link, buffer);
     CallCore& call = *opened;
-    call.payload = buffer + kMinHeaderBytes;
-    call.payload_bytes = length - static_cast<std::uint32_t>(kMinHeaderBytes);
-    const CallOutcome outcome = decode_call({call.payload, call.payload_bytes}, call.rpc);
-    if (outcome != CallOutcome::kOk || call.rpc.xid != header.xid) [[unlikely]] {
-      return refuse(call, header.xid, outcome);
+    const std::byte* payload = buffer + kMinHeaderBytes;
+    const std::uint32_t payload_bytes = length - static_cast<std::uint32_t>(kMinHeaderBytes);
+    call.payload = payload;
+    call.payload_bytes = payload_bytes;
+    const KnownCalls::Entry* known = loop_.known_calls.find(payload, payload_bytes);
+    if (known != nullptr && load_be32(payload) == header.xid) [[likely]] {
+      call.rpc.xid = header.xid;
+      call.rpc.args_offset = known->header_bytes;
+      call.recognised = true;
+      return begin(call, *known->procedure);
     }
-    dispatch(call);
+    on_new_header(call, header.xid);
   }
 
   /// A handler's stage has ended (here or on a worker), or a deferred Call has been answered.
@@ -98,7 +103,7 @@ class Responder {
         drop(call);
         continue;
       }
-      if (!call.stream_pulled && call.stream_buffer == nullptr && call.serving == nullptr) {
+      if (call.serving == nullptr) {
         call.stream_buffer = loop_.memory.get_bulk(pools::Owner::kCall);
         if (call.stream_buffer == nullptr) return;
         waiting_for_buffer_.pop();
@@ -132,17 +137,17 @@ class Responder {
 
   /// nullptr when there are no more Calls. Every receive is backed by one, and as many again may still be sending, so
   /// only a peer that ignores its grant gets there.
-  [[nodiscard, gnu::always_inline]] CallCore* open_call(Link<P>& link, std::byte* buffer, std::uint32_t length,
+  [[nodiscard, gnu::always_inline]] CallCore* open_call(Link<P>& link, std::byte* buffer,
                                                         const TransportHeader& header) noexcept {
-    CallCore* taken = loop_.calls.take();
+    CallCore* taken = loop_.calls.take([this](CallCore& made, std::uint32_t index) {
+      made.index = index + 1;
+      made.home = loop_.returned.get();
+    });
     if (taken == nullptr) [[unlikely]]
       return nullptr;
     CallCore& call = *taken;
-    call.index = loop_.calls.index_of(&call) + 1;
     call.link = &link;
     call.message = buffer;
-    call.message_bytes = length;
-    call.home = loop_.returned.get();
     ++link.unanswered;
     ++link.calls_out;
     loop_.memory.memory().small().set_owner(buffer, pools::Owner::kCall);
@@ -157,6 +162,13 @@ class Responder {
     link.must_close = true;
   }
 
+  /// A plain message whose RPC header was not seen before, or not lately.
+  [[gnu::noinline]] void on_new_header(CallCore& call, std::uint32_t xid) noexcept {
+    const CallOutcome outcome = decode_call({call.payload, call.payload_bytes}, call.rpc);
+    if (outcome != CallOutcome::kOk || call.rpc.xid != xid) return refuse(call, xid, outcome);
+    dispatch(call);
+  }
+
   /// Chunks, errors, other versions: everything that is not a plain RDMA_MSG.
   [[gnu::noinline]] void on_uncommon(Link<P>& link, std::byte* buffer, std::uint32_t length) noexcept {
     TransportHeader header;
@@ -165,9 +177,9 @@ class Responder {
     const HeaderOutcome outcome = decode_call_header({buffer, length}, header, chunks->lists);
     if (outcome != HeaderOutcome::kOk) {
       loop_.chunks.give_back(chunks);
-      return on_bad_header(link, buffer, length, header, outcome);
+      return on_bad_header(link, buffer, header, outcome);
     }
-    CallCore* opened = open_call(link, buffer, length, header);
+    CallCore* opened = open_call(link, buffer, header);
     if (opened == nullptr) {
       loop_.chunks.give_back(chunks);
       return overrun(link, buffer);
@@ -185,12 +197,12 @@ class Responder {
     begin_rpc(call);
   }
 
-  [[gnu::noinline, gnu::cold]] void on_bad_header(Link<P>& link, std::byte* buffer, std::uint32_t length,
-                                                  const TransportHeader& header, HeaderOutcome outcome) noexcept {
+  [[gnu::noinline, gnu::cold]] void on_bad_header(Link<P>& link, std::byte* buffer, const TransportHeader& header,
+                                                  HeaderOutcome outcome) noexcept {
     loop_.count(outcome);
     switch (answer_for(outcome)) {
       case Answer::kErrChunk: {
-        CallCore* call = open_call(link, buffer, length, header);
+        CallCore* call = open_call(link, buffer, header);
         if (call == nullptr) return overrun(link, buffer);
         call->rpc.xid = header.xid;
         return err_chunk(*call);
@@ -254,21 +266,22 @@ class Responder {
   }
 
   /// Finds the procedure and runs or hands off its handler.
-  [[gnu::always_inline]] void dispatch(CallCore& call) noexcept {
+  void dispatch(CallCore& call) noexcept {
     const auto& rpc = call.rpc;
-    auto& link = *static_cast<Link<P>*>(call.link);
-    if (rpc.cred.flavor != AuthFlavor::kNone && !credential_ok(link, rpc.cred)) [[unlikely]] {
-      return deny(call, AuthStat::kBadCred);
-    }
+    if (rpc.cred.flavor != AuthFlavor::kNone && !credential_ok(rpc.cred)) return deny(call, AuthStat::kBadCred);
     const ProgramTable::Lookup found = loop_.programs.find(rpc.program, rpc.version, rpc.procedure);
-    if (found.procedure == nullptr) [[unlikely]]
-      return reject(call, found);
+    if (found.procedure == nullptr) return reject(call, found);
+    loop_.known_calls.remember({call.payload, rpc.args_offset}, *found.procedure);
     // RFC 8166 §6.1: an argument that is not DDP-eligible was reduced; no handler may see it.
-    if (call.chunks != nullptr && call.chunks->reads.data().size() > found.procedure->max_read_chunks) [[unlikely]] {
+    if (call.chunks != nullptr && call.chunks->reads.data().size() > found.procedure->max_read_chunks) {
       return err_chunk(call);
     }
-    call.serving = found.procedure;
-    call.next_stage = found.procedure->handler;
+    begin(call, *found.procedure);
+  }
+
+  [[gnu::always_inline]] void begin(CallCore& call, const Procedure& procedure) noexcept {
+    call.serving = &procedure;
+    call.next_stage = procedure.handler;
     run(call);
   }
 
@@ -342,7 +355,6 @@ class Responder {
   /// What was pulled is in memory.
   void next_stage(CallCore& call) noexcept {
     if (call.serving != nullptr) return run(call);
-    call.stream_pulled = true;
     begin_rpc(call);
   }
 
@@ -351,21 +363,9 @@ class Responder {
     waiting_for_buffer_.push(&call);
   }
 
-  [[nodiscard, gnu::always_inline]] bool credential_ok(Link<P>& link, const OpaqueAuth& cred) noexcept {
-    if (cred.flavor == AuthFlavor::kSys && cred.body.size() == link.known_credential_bytes &&
-        std::memcmp(cred.body.data(), link.known_credential.data(), cred.body.size()) == 0) [[likely]] {
-      return true;
-    }
-    return learn_credential(link, cred);
-  }
-  [[gnu::noinline, gnu::cold]] bool learn_credential(Link<P>& link, const OpaqueAuth& cred) noexcept {
+  [[nodiscard]] static bool credential_ok(const OpaqueAuth& cred) noexcept {
     AuthSys sys;
-    if (cred.flavor != AuthFlavor::kSys || !decode_auth_sys(cred.body, sys)) return false;
-    if (cred.body.size() <= link.known_credential.size()) {
-      std::memcpy(link.known_credential.data(), cred.body.data(), cred.body.size());
-      link.known_credential_bytes = static_cast<std::uint32_t>(cred.body.size());
-    }
-    return true;
+    return cred.flavor == AuthFlavor::kSys && decode_auth_sys(cred.body, sys);
   }
 
   [[gnu::noinline, gnu::cold]] void refuse(CallCore& call, std::uint32_t xid, CallOutcome outcome) noexcept {
@@ -442,7 +442,7 @@ class Responder {
       call.results_buffer = nullptr;
     }
     if (call.stream_buffer != nullptr) loop_.memory.put_bulk(std::exchange(call.stream_buffer, nullptr));
-    call.results_open = call.results_refused = call.results_bulk = call.stream_pulled = false;
+    call.results_open = call.results_refused = call.results_bulk = false;
   }
 
   /// As open_call expects it.
@@ -454,7 +454,7 @@ class Responder {
     call.serving = nullptr;
     call.form = ReplyForm::kMsg;
     call.denial = Denial::kNone;
-    call.reply_prepared = call.send_posted = call.pulling = false;
+    call.reply_prepared = call.send_posted = call.pulling = call.recognised = false;
   }
 
   LoopContext<P>& loop_;

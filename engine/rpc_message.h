@@ -128,7 +128,7 @@ struct Credential {
 
 /// MSG_ACCEPTED with an AUTH_NONE verifier; results or nothing follow. Returns kAcceptedReplyBytes. For PROG_MISMATCH
 /// use encode_prog_mismatch(), which has a body.
-inline std::size_t encode_accepted(std::byte* out, std::uint32_t xid, AcceptStat stat) noexcept {
+[[gnu::always_inline]] inline std::size_t encode_accepted(std::byte* out, std::uint32_t xid, AcceptStat stat) noexcept {
   store_be32(out, xid);
   store_be32(out + 4, static_cast<std::uint32_t>(MsgType::kReply));
   std::memset(out + 8, 0, 12);  // MSG_ACCEPTED; verifier AUTH_NONE, length 0

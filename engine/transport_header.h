@@ -85,8 +85,8 @@ enum class Direction : std::uint8_t { kCall, kReply, kError, kUnknown };
 [[nodiscard]] Direction classify(std::span<const std::byte> message) noexcept;
 
 /// The four fixed words.
-inline void store_fixed_words(std::byte* out, std::uint32_t xid, std::uint32_t vers, std::uint32_t credit,
-                              Proc proc) noexcept {
+[[gnu::always_inline]] inline void store_fixed_words(std::byte* out, std::uint32_t xid, std::uint32_t vers,
+                                                     std::uint32_t credit, Proc proc) noexcept {
   store_be32(out + kXidOffset, xid);
   store_be32(out + kVersOffset, vers);
   store_be32(out + kCreditOffset, credit);
@@ -94,7 +94,8 @@ inline void store_fixed_words(std::byte* out, std::uint32_t xid, std::uint32_t v
 }
 
 /// RDMA_MSG without chunks, kMinHeaderBytes octets.
-inline void store_plain_header(std::byte* out, std::uint32_t xid, std::uint32_t credit) noexcept {
+[[gnu::always_inline]] inline void store_plain_header(std::byte* out, std::uint32_t xid,
+                                                      std::uint32_t credit) noexcept {
   store_fixed_words(out, xid, kRdmaVersion, credit, Proc::kMsg);
   std::memset(out + kFixedHeaderBytes, 0, kMinHeaderBytes - kFixedHeaderBytes);
 }

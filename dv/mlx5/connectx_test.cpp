@@ -45,7 +45,7 @@ TEST(ConnectX, TwoQueuePairsOfOneDeviceExchangeAMessage) {
   std::byte* bytes = sender.begin_inline_send(5);
   ASSERT_NE(bytes, nullptr);
   std::memcpy(bytes, "hello", 5);
-  sender.commit_inline_send();
+  sender.commit_inline_send(5);
   sender.ring_doorbell();
   std::array<Completion, 1> one;
   std::size_t n = 0;

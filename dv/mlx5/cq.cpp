@@ -36,15 +36,23 @@ Status status_of_syndrome(std::uint8_t syndrome) noexcept {
   }
 }
 
-void Cq::decode_rare(const mlx5_cqe64& cqe, std::uint8_t opcode, Completion& c) noexcept {
+void Cq::take_rare(const mlx5_cqe64& cqe, std::uint64_t tail, Completion& c) noexcept {
+  const auto opcode = static_cast<std::uint8_t>((tail & kOpOwnMask) >> 4);
+  c = {};
+  c.wqe_counter = static_cast<std::uint16_t>(tail >> 16);
+  c.qpn = static_cast<std::uint32_t>(tail >> 32) & 0xffffffU;
+  c.byte_count = be32toh(cqe.byte_cnt);
   switch (opcode) {
+    case MLX5_CQE_REQ:
+      c.kind = CompletionKind::kSendQueue;
+      return;
     case MLX5_CQE_RESP_SEND_INV:
       c.kind = CompletionKind::kReceiveInvalidate;
       c.invalidated_key = be32toh(cqe.imm_inval_pkey);
       return;
-    case MLX5_CQE_RESP_SEND_IMM:
+    case MLX5_CQE_RESP_SEND:      // of another CQE format, or solicited
+    case MLX5_CQE_RESP_SEND_IMM:  // RFC 8166 uses no immediate data; the message itself is judged as usual
     case MLX5_CQE_RESP_WR_IMM:
-      c.kind = CompletionKind::kReceive;  // RFC 8166 uses no immediate data; the message itself is judged as usual
       return;
     default:
       break;

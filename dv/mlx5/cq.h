@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <span>
 
 #include "dv/barriers.h"
@@ -31,33 +32,36 @@ struct CqRing {
 class Cq {
  public:
   explicit Cq(const CqRing& ring) noexcept
-      : cqes_(reinterpret_cast<mlx5_cqe64*>(ring.cqes)), dbrec_(ring.dbrec), count_(ring.cqe_count) {}
+      : cqes_(reinterpret_cast<mlx5_cqe64*>(ring.cqes)),
+        dbrec_(ring.dbrec),
+        count_(ring.cqe_count),
+        mask_(ring.cqe_count - 1) {}
 
   /// Takes up to out.size() completions; returns how many.
   [[gnu::always_inline]] std::size_t poll(std::span<Completion> out) noexcept {
+    // Up to the end of the ring, so that the owner bit stays the same.
+    const std::size_t most = std::min<std::size_t>(out.size(), count_ - (consumer_ & mask_));
+    const mlx5_cqe64* cqe = &cqes_[consumer_ & mask_];
+    const std::uint32_t owner = owner_of(consumer_);
     std::size_t n = 0;
-    while (n < out.size()) {
-      const mlx5_cqe64& cqe = cqes_[consumer_ & (count_ - 1)];
-      const std::uint8_t op_own = __atomic_load_n(&cqe.op_own, __ATOMIC_RELAXED);
-      const std::uint8_t opcode = op_own >> 4;
-      if (opcode == MLX5_CQE_INVALID || (op_own & 1U) != ((consumer_ & count_) != 0 ? 1U : 0U)) break;
+    for (; n < most; ++n, ++cqe) {
+      // The word with the owner bit holds all else that a message needs but its length.
+      const std::uint64_t tail = byte_swap(__atomic_load_n(reinterpret_cast<const Word*>(cqe) + 7, __ATOMIC_RELAXED));
       after_owner_bit();
-      __builtin_prefetch(&cqes_[(consumer_ + 1) & (count_ - 1)]);
-      Completion& c = out[n++];
-      c.qpn = be32toh(cqe.sop_drop_qpn) & 0xffffffU;
-      c.wqe_counter = be16toh(cqe.wqe_counter);
-      c.status = Status::kSuccess;
-      c.byte_count = be32toh(cqe.byte_cnt);
-      if (opcode == MLX5_CQE_RESP_SEND) [[likely]] {
-        c.kind = CompletionKind::kReceive;
-      } else if (opcode == MLX5_CQE_REQ) {
-        c.kind = CompletionKind::kSendQueue;
+      Completion& c = out[n];
+      if ((tail & kOpOwnMask) == ((MLX5_CQE_RESP_SEND << 4) | owner)) [[likely]] {
+        // Kind and status are 0 then, and stand where the signature and op_own did.
+        const std::uint64_t head = tail & kCounterAndQpn;
+        std::memcpy(static_cast<void*>(&c), &head, sizeof head);
+        c.byte_count = be32toh(cqe->byte_cnt);
       } else {
-        decode_rare(cqe, opcode, c);
+        if ((tail & 1U) != owner || (tail & kOpOwnMask) >> 4 == MLX5_CQE_INVALID) break;  // there is none yet
+        take_rare(*cqe, tail, c);
       }
-      ++consumer_;
+      __builtin_prefetch(cqe + 1);
     }
     if (n != 0) {
+      consumer_ += static_cast<std::uint32_t>(n);
       before_giving_back();
       // Pairs with the device's read when a lap is nearly full.
       __atomic_store_n(reinterpret_cast<std::uint32_t*>(dbrec_), htobe32(consumer_ & 0xffffffU), __ATOMIC_RELEASE);
@@ -67,18 +71,29 @@ class Cq {
 
   /// Whether poll would find something.
   [[nodiscard]] bool ready() const noexcept {
-    const std::uint8_t op_own = __atomic_load_n(&cqes_[consumer_ & (count_ - 1)].op_own, __ATOMIC_RELAXED);
-    return op_own >> 4 != MLX5_CQE_INVALID && (op_own & 1U) == ((consumer_ & count_) != 0 ? 1U : 0U);
+    const std::uint8_t op_own = __atomic_load_n(&cqes_[consumer_ & mask_].op_own, __ATOMIC_RELAXED);
+    return op_own >> 4 != MLX5_CQE_INVALID && (op_own & 1U) == owner_of(consumer_);
   }
   [[nodiscard]] std::uint32_t consumer_index() const noexcept { return consumer_; }
 
  private:
-  [[gnu::noinline, gnu::cold]] static void decode_rare(const mlx5_cqe64& cqe, std::uint8_t opcode,
-                                                       Completion& c) noexcept;
+  using Word [[gnu::may_alias]] = std::uint64_t;
+  static constexpr std::uint64_t kOpOwnMask = 0xff;
+  static constexpr std::uint64_t kCounterAndQpn = 0x00ff'ffff'ffff'0000;
+  static_assert(offsetof(Completion, wqe_counter) == 2 && offsetof(Completion, qpn) == 4 &&
+                static_cast<int>(CompletionKind::kReceive) == 0 && static_cast<int>(Status::kSuccess) == 0);
+
+  /// The owner bit of this lap.
+  [[nodiscard]] std::uint32_t owner_of(std::uint32_t consumer) const noexcept {
+    return (consumer & count_) != 0 ? 1U : 0U;
+  }
+  /// Every other CQE.
+  [[gnu::noinline]] static void take_rare(const mlx5_cqe64& cqe, std::uint64_t tail, Completion& c) noexcept;
 
   mlx5_cqe64* cqes_;
   Be32* dbrec_;
   std::uint32_t count_;
+  std::uint32_t mask_;
   std::uint32_t consumer_ = 0;
 };
 

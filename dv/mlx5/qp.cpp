@@ -31,10 +31,12 @@ std::uint32_t count_data_segments(std::span<const Sge> sges) noexcept {
 }  // namespace
 
 Qp::Qp(const QpRings& rings)
-    : sq_(rings.sq),
+    : next_wqe_(rings.sq),
+      sq_(rings.sq),
       sq_bbs_(rings.sq_bbs),
       qpn_(rings.qpn),
-      signal_every_(std::max(1U, rings.sq_bbs / 4)),
+      until_signal_(static_cast<std::int32_t>(std::max(1U, rings.sq_bbs / 4))),
+      signal_every_(until_signal_),
       max_inline_(std::min(rings.max_inline, (kMaxDs - 1) * kDsBytes - kInlineHeaderBytes)),
       signalled_(std::make_unique<Signalled[]>(rings.sq_bbs)),
       dbrec_(rings.dbrec),
@@ -43,18 +45,25 @@ Qp::Qp(const QpRings& rings)
       rq_(rings.rq),
       rq_shadow_(std::make_unique<std::byte*[]>(std::max(1U, rings.rq_wqes))),
       rq_wqes_(rings.rq_wqes),
+      rq_mask_(std::max(1U, rings.rq_wqes) - 1),
       bf_reg_(rings.bf_reg),
       bf_bytes_(rings.bf_bytes) {}
 
-std::byte* Qp::reserve_after_nop(std::uint32_t bbs, std::uint32_t to_end) noexcept {
-  if (send_room() < to_end + bbs) return nullptr;
-  // A NOP of at most 15 BBs per WQE (60 DS); a longer gap takes several.
-  for (std::uint32_t left = to_end; left != 0;) {
-    const std::uint32_t chunk = std::min(left, kMaxDs / 4);
-    finish(MLX5_OPCODE_NOP, chunk * 4, 0, kNoToken);
-    left -= chunk;
+std::byte* Qp::make_room(std::uint32_t bbs) noexcept {
+  const std::uint32_t to_end = sq_bbs_ - (producer_ & (sq_bbs_ - 1));
+  if (bbs > to_end) {
+    if (send_room() < to_end + bbs) return nullptr;
+    // A NOP of at most 15 BBs per WQE (60 DS); a longer gap takes several.
+    for (std::uint32_t left = to_end; left != 0;) {
+      const std::uint32_t chunk = std::min(left, kMaxDs / 4);
+      finish(MLX5_OPCODE_NOP, chunk * 4, 0, kNoToken);
+      left -= chunk;
+    }
   }
-  return sq_ + (producer_ & (sq_bbs_ - 1)) * std::size_t{kBbBytes};
+  const std::uint32_t slot = producer_ & (sq_bbs_ - 1);
+  next_wqe_ = sq_ + slot * std::size_t{kBbBytes};
+  room_ = std::min(sq_bbs_ - slot, send_room());
+  return bbs > room_ ? nullptr : next_wqe_;
 }
 
 bool Qp::post_message(std::uint8_t opcode, std::uint32_t rkey, std::span<const Sge> sges, Token token) noexcept {

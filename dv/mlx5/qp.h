@@ -82,11 +82,13 @@ class Qp {
     std::byte* wqe = reserve(bbs_of_ds(ds));
     if (wqe == nullptr) [[unlikely]]
       return nullptr;
-    open_ds_ = ds;
     *reinterpret_cast<std::uint32_t*>(wqe + sizeof(mlx5_wqe_ctrl_seg)) = htobe32(MLX5_INLINE_SEG | length);
     return wqe + kInlineOffset;
   }
-  [[gnu::always_inline]] void commit_inline_send() noexcept { finish(MLX5_OPCODE_SEND, open_ds_, 0, kNoToken); }
+  /// With the length that it was begun with.
+  [[gnu::always_inline]] void commit_inline_send(std::uint32_t length) noexcept {
+    finish(MLX5_OPCODE_SEND, ds_of_inline_send(length), 0, kNoToken);
+  }
 
   [[nodiscard]] bool post_send(std::span<const Sge> sges, Token token) noexcept {
     return post_message(MLX5_OPCODE_SEND, 0, sges, token);
@@ -151,7 +153,7 @@ class Qp {
   [[gnu::always_inline]] bool post_receive(std::byte* buffer, std::uint32_t length, std::uint32_t lkey) noexcept {
     if (receives_posted() == rq_wqes_) [[unlikely]]
       return false;
-    const std::uint32_t slot = rq_head_ & (rq_wqes_ - 1);
+    const std::uint32_t slot = rq_head_ & rq_mask_;
     if (rq_shadow_[slot] != buffer) {
       rq_shadow_[slot] = buffer;
       auto* data = reinterpret_cast<mlx5_wqe_data_seg*>(rq_ + slot * std::size_t{kReceiveStride});
@@ -174,7 +176,7 @@ class Qp {
   [[nodiscard, gnu::always_inline]] std::byte* take_receive(const Completion& completion) noexcept {
     if (completion.wqe_counter != rq_tail_ || rq_tail_ == rq_head_) [[unlikely]]
       return nullptr;
-    return rq_shadow_[rq_tail_++ & (rq_wqes_ - 1)];
+    return rq_shadow_[rq_tail_++ & rq_mask_];
   }
   /// Free running count of the receives taken, and of those posted: what a flush has to cover.
   [[nodiscard]] std::uint16_t receive_tail() const noexcept { return rq_tail_; }
@@ -182,14 +184,14 @@ class Qp {
 
   /// Fetches the buffer that the next receive completion will name.
   [[gnu::always_inline]] void prefetch_next_receive() const noexcept {
-    const std::byte* buffer = rq_shadow_[rq_tail_ & (rq_wqes_ - 1)];
+    const std::byte* buffer = rq_shadow_[rq_tail_ & rq_mask_];
     __builtin_prefetch(buffer);
     __builtin_prefetch(buffer + 64);
   }
   /// Fetches what `completion` has delivered, before take_receive: the completions of a burst name different buffers,
   /// and their lines then travel together. A completion of the send queue, or a forged one, fetches something harmless.
   [[gnu::always_inline]] void prefetch_receive(const Completion& completion) const noexcept {
-    const std::byte* buffer = rq_shadow_[completion.wqe_counter & (rq_wqes_ - 1)];
+    const std::byte* buffer = rq_shadow_[completion.wqe_counter & rq_mask_];
     __builtin_prefetch(buffer);
     __builtin_prefetch(buffer + 64);
   }
@@ -203,38 +205,36 @@ class Qp {
 
   /// Room for `bbs` contiguous blocks at the producer, after a NOP where the ring ends too early.
   [[nodiscard, gnu::always_inline]] std::byte* reserve(std::uint32_t bbs) noexcept {
-    const std::uint32_t slot = producer_ & (sq_bbs_ - 1);
-    const std::uint32_t to_end = sq_bbs_ - slot;
-    if (bbs > to_end) [[unlikely]]
-      return reserve_after_nop(bbs, to_end);
-    if (send_room() < bbs) [[unlikely]]
-      return nullptr;
-    return sq_ + slot * std::size_t{kBbBytes};
+    if (bbs > room_) [[unlikely]]
+      return make_room(bbs);
+    return next_wqe_;
   }
-  [[nodiscard, gnu::noinline, gnu::cold]] std::byte* reserve_after_nop(std::uint32_t bbs,
-                                                                       std::uint32_t to_end) noexcept;
+  /// Looks how many blocks are free, up to the end of the ring; passes its end.
+  [[nodiscard, gnu::noinline]] std::byte* make_room(std::uint32_t bbs) noexcept;
 
   /// Writes the control segment of the WQE reserved at the producer and moves the producer behind it.
   [[gnu::always_inline]] void finish(std::uint8_t opcode, std::uint32_t ds, std::uint32_t immediate,
                                      Token token) noexcept {
     const std::uint32_t bbs = bbs_of_ds(ds);
-    auto* ctrl = reinterpret_cast<mlx5_wqe_ctrl_seg*>(sq_ + (producer_ & (sq_bbs_ - 1)) * std::size_t{kBbBytes});
+    std::byte* wqe = next_wqe_;
     const std::uint16_t first = producer_;
     producer_ = static_cast<std::uint16_t>(producer_ + bbs);
+    next_wqe_ = wqe + bbs * std::size_t{kBbBytes};
+    room_ -= bbs;
     std::uint32_t flags = next_fence_;
     next_fence_ = 0;
-    unsignalled_bbs_ += bbs;
-    if (token != kNoToken || unsignalled_bbs_ >= signal_every_) {
+    until_signal_ -= static_cast<std::int32_t>(bbs);
+    if (token != kNoToken || until_signal_ <= 0) [[unlikely]] {
       flags |= MLX5_WQE_CTRL_CQ_UPDATE;
-      unsignalled_bbs_ = 0;
+      until_signal_ = signal_every_;
       signalled_[signalled_head_++ & (sq_bbs_ - 1)] = {first, producer_, token};
     }
-    ctrl->opmod_idx_opcode = htobe32((static_cast<std::uint32_t>(first) << 8) | opcode);
-    ctrl->qpn_ds = htobe32((qpn_ << 8) | ds);
-    // signature, stream channel and flags share one word: bytes 8..11, flags last.
-    *reinterpret_cast<std::uint32_t*>(&ctrl->signature) = flags << 24;
-    ctrl->imm = htobe32(immediate);
-    last_wqe_ = reinterpret_cast<std::byte*>(ctrl);
+    // opmod 0, index and opcode; QPN and DS. Then signature, stream channel and flags in one word (flags last), and the
+    // immediate.
+    store_be64(wqe, (std::uint64_t{first} << 40) | (std::uint64_t{opcode} << 32) | (qpn_ << 8) | ds);
+    const std::uint64_t rest = (std::uint64_t{htobe32(immediate)} << 32) | (flags << 24);
+    std::memcpy(wqe + 8, &rest, sizeof rest);
+    last_wqe_ = wqe;
   }
 
   [[nodiscard]] bool post_message(std::uint8_t opcode, std::uint32_t rkey, std::span<const Sge> sges,
@@ -245,6 +245,8 @@ class Qp {
   [[gnu::noinline, gnu::cold]] void retire_unsignalled(const Completion& completion) noexcept;
 
   // What every post touches.
+  std::byte* next_wqe_;     // at the producer
+  std::uint32_t room_ = 0;  // blocks that may be reserved there without looking further
   std::byte* sq_;
   std::uint32_t sq_bbs_;
   std::uint32_t qpn_;
@@ -253,9 +255,8 @@ class Qp {
   std::uint16_t rung_ = 0;
   std::uint16_t signalled_head_ = 0;
   std::uint16_t signalled_tail_ = 0;
-  std::uint32_t unsignalled_bbs_ = 0;
-  std::uint32_t signal_every_;
-  std::uint32_t open_ds_ = 0;
+  std::int32_t until_signal_;  // BBs that may still be posted unsignalled
+  std::int32_t signal_every_;
   std::uint32_t next_fence_ = 0;
   std::uint32_t max_inline_;
   std::unique_ptr<Signalled[]> signalled_;
@@ -266,6 +267,7 @@ class Qp {
   std::byte* rq_;
   std::unique_ptr<std::byte*[]> rq_shadow_;
   std::uint32_t rq_wqes_;
+  std::uint32_t rq_mask_;
   std::uint16_t rq_head_ = 0;
   std::uint16_t rq_tail_ = 0;
   // The MMIO doorbell, which the software HCA does not have.

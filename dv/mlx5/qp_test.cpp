@@ -68,7 +68,7 @@ TEST_F(QpLayout, AnInlineSendIsControlThenInlineHeaderThenOctets) {
   std::byte* bytes = qp_.begin_inline_send(5);
   ASSERT_EQ(bytes, sq_.data() + 20);
   std::memcpy(bytes, "hello", 5);
-  qp_.commit_inline_send();
+  qp_.commit_inline_send(5);
   EXPECT_EQ(octets(0, 0, 16), (Octets{0, 0, 0, 0x0a, 0x12, 0x34, 0x56, 2, 0, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(octets(0, 16, 9), (Octets{0x80, 0, 0, 5, 'h', 'e', 'l', 'l', 'o'}));
 }
@@ -128,13 +128,13 @@ TEST_F(QpLayout, ANopFillsTheEndOfTheRingSoThatNoWqeWraps) {
   std::uint32_t posted = 0;
   for (; posted < 15; ++posted) {
     ASSERT_NE(qp_.begin_inline_send(100), nullptr);  // 2 BBs
-    qp_.commit_inline_send();
+    qp_.commit_inline_send(100);
   }
   ASSERT_TRUE(qp_.post_send({}, 9));  // block 30
   last_signalled_ = 30;
   retire_all();
   ASSERT_EQ(qp_.begin_inline_send(100), sq_.data() + 20) << "block 31 is skipped";
-  qp_.commit_inline_send();
+  qp_.commit_inline_send(100);
   EXPECT_EQ(octets(31, 0, 8), (Octets{0, 0, 31, 0x00, 0x12, 0x34, 0x56, 4})) << "NOP of one block";
   EXPECT_EQ(octets(0, 0, 4), (Octets{0, 0, 32, 0x0a})) << "the counter goes on";
 }
@@ -174,7 +174,7 @@ TEST_F(QpLayout, ACompletionRetiresWhateverIsBeforeIt) {
 TEST_F(QpLayout, OneWqeGoesOutByBlueFlameAndTheHalvesTakeTurns) {
   std::byte* bytes = qp_.begin_inline_send(100);
   std::memset(bytes, 0x5c, 100);
-  qp_.commit_inline_send();
+  qp_.commit_inline_send(100);
   qp_.ring_doorbell();
   EXPECT_EQ(dbrec_[0].raw(), 0U);
   EXPECT_EQ(static_cast<std::uint32_t>(dbrec_[1]), 2U);

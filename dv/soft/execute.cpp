@@ -26,6 +26,8 @@ constexpr std::uint32_t kPrefetchMessages = 2;
 constexpr std::uint32_t kBbsPerMessage = 2;  // a small inline Send, to guess how many messages were rung
 
 constexpr std::uint64_t kSendWord = std::uint64_t{MLX5_OPCODE_SEND} << 32;
+constexpr unsigned kIndexShift = 40;
+constexpr std::uint64_t kIndexInRange = 0x00ff'ffff'ffff'ffff;  // opmod stays 0 when the index wraps
 constexpr std::uint64_t kDsLimit = 64;
 constexpr std::size_t kFlagsOffset = offsetof(mlx5_wqe_ctrl_seg, fm_ce_se);
 constexpr std::size_t kBlockBytes = 64;
@@ -108,45 +110,49 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
   mlx5_cqe64* const cqes = outlet.cq.cqes;
   const std::uint32_t cqe_count = outlet.cq.count;
   const std::uint64_t tail = (std::uint64_t{engine.peer_qpn} << 32) | (MLX5_CQE_RESP_SEND << 4);
-  const std::byte* const ring_end = engine.sq + std::size_t{engine.sq_bbs} * mlx5::kBbBytes;
-
-  std::uint32_t consumer = engine.consumer;
-  std::uint32_t left = static_cast<std::uint16_t>(producer - consumer);  // BBs
-  const std::byte* wqe = engine.sq + (consumer & (engine.sq_bbs - 1)) * std::size_t{mlx5::kBbBytes};
+  const std::uint32_t first_slot = engine.consumer & (engine.sq_bbs - 1);
+  const std::byte* const first = engine.sq + first_slot * std::size_t{mlx5::kBbBytes};
+  // Not past the end of the ring; run() comes again for the rest.
+  const std::byte* const end =
+      first + mlx5::kBbBytes * std::min<std::size_t>(static_cast<std::uint16_t>(producer - engine.consumer),
+                                                     engine.sq_bbs - first_slot);
+  const std::byte* wqe = first;
+  // What the first word of a Send is but for its DS; the index is in bits 40 to 55.
+  std::uint64_t expected =
+      (std::uint64_t{engine.consumer} << kIndexShift) | kSendWord | (std::uint64_t{engine.qpn} << 8);
   std::uint32_t receive = engine.receive_consumer;
   std::uint32_t cqe_index = outlet.cq.producer;
   // Messages that may go without asking the peer again.
   std::uint32_t credit =
       std::min<std::uint32_t>(static_cast<std::uint16_t>(engine.receive_seen - receive), outlet.cq.limit - cqe_index);
-  while (left != 0 && credit != 0) {
+  while (wqe != end && credit != 0) {
     // One comparison checks opmod, index, opcode and QPN; what is left of the word is DS.
-    const std::uint64_t expected =
-        (std::uint64_t{consumer & 0xffffU} << 40) | kSendWord | (std::uint64_t{engine.qpn} << 8);
     const std::uint64_t ds = load_be64(wqe) ^ expected;
     // Without the inline bit this is far too long.
     const std::uint64_t length = load_be32(wqe + sizeof(mlx5_wqe_ctrl_seg)) ^ MLX5_INLINE_SEG;
     if (ds >= kDsLimit || length + mlx5::kInlineOffset > ds * mlx5::kDsBytes) [[unlikely]]
       break;
-    const auto bbs = static_cast<std::uint32_t>(ds + 3) / 4;
-    const std::byte* next = wqe + bbs * std::size_t{mlx5::kBbBytes};
+    const std::uint64_t bbs = (ds + 3) / 4;
+    const std::byte* next = wqe + bbs * mlx5::kBbBytes;
     const bool signalled = (std::to_integer<std::uint32_t>(wqe[kFlagsOffset]) & MLX5_WQE_CTRL_CQ_UPDATE) != 0;
     std::byte* to = usual.find(receives[receive & receive_mask], length);
-    if (to == nullptr || bbs > left || next > ring_end || (signalled && !send_cq.has_room())) [[unlikely]]
+    if (to == nullptr || next > end || (signalled && !send_cq.has_room())) [[unlikely]]
       break;
     copy_inline(to, wqe + mlx5::kInlineOffset, length, usual.room);
     put_message(cqes[cqe_index & (cqe_count - 1)], length, tail | ((receive & 0xffffU) << 16),
                 (cqe_index & cqe_count) != 0);
-    if (signalled) {
-      send_cq.put(MLX5_CQE_REQ, (std::uint32_t{MLX5_OPCODE_SEND} << 24) | engine.qpn, consumer & 0xffffU, 0, 0, 0);
+    if (signalled) [[unlikely]] {
+      send_cq.put(MLX5_CQE_REQ, (std::uint32_t{MLX5_OPCODE_SEND} << 24) | engine.qpn,
+                  static_cast<std::uint32_t>(expected >> kIndexShift) & 0xffffU, 0, 0, 0);
     }
     ++receive;
     ++cqe_index;
     --credit;
-    consumer += bbs;
-    left -= bbs;
-    wqe = next == ring_end ? engine.sq : next;
+    expected = (expected + (bbs << kIndexShift)) & kIndexInRange;
+    wqe = next;
   }
-  engine.consumer = static_cast<std::uint16_t>(consumer);
+  engine.consumer =
+      static_cast<std::uint16_t>(engine.consumer + static_cast<std::uint32_t>(wqe - first) / mlx5::kBbBytes);
   engine.receive_consumer = static_cast<std::uint16_t>(receive);
   outlet.cq.producer = cqe_index;
 }
@@ -166,8 +172,12 @@ void run(SendEngine& engine) noexcept {
   const std::uint16_t producer = send_producer(engine);
   prefetch_targets(engine, static_cast<std::uint16_t>(producer - engine.consumer) / kBbsPerMessage);
   while (engine.consumer != producer) {
+    const std::uint16_t before = engine.consumer;
     run_inline_sends(engine, producer);
-    if (engine.consumer == producer || execute_one(engine) != Outcome::kDone) return;
+    // A stop at the end of the ring is none.
+    if (engine.consumer == producer) return;
+    if ((engine.consumer & (engine.sq_bbs - 1)) == 0 && engine.consumer != before) continue;
+    if (execute_one(engine) != Outcome::kDone) return;
   }
 }
 

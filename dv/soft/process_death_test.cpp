@@ -228,7 +228,7 @@ TEST_F(ProcessDeath, AThousandConnectionsLiveAtOnce) {
     std::byte* bytes = qp->begin_inline_send(8);
     ASSERT_NE(bytes, nullptr);
     std::memset(bytes, 1, 8);
-    qp->commit_inline_send();
+    qp->commit_inline_send(8);
     qp->ring_doorbell();
   }
   std::size_t got = 0;

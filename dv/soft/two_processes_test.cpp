@@ -34,7 +34,7 @@ struct Welcome {
   std::byte* bytes = end.qp->begin_inline_send(sizeof welcome);
   if (bytes == nullptr) _exit(3);
   std::memcpy(bytes, &welcome, sizeof welcome);
-  end.qp->commit_inline_send();
+  end.qp->commit_inline_send(sizeof welcome);
   end.qp->ring_doorbell();
   for (;;) {
     server.turn();
@@ -49,7 +49,7 @@ struct Welcome {
       if (answer == nullptr) break;  // room comes with completions
       end.arrivals.pop_front();
       std::memcpy(answer, arrival.buffer, arrival.completion.byte_count);
-      end.qp->commit_inline_send();
+      end.qp->commit_inline_send(arrival.completion.byte_count);
       if (!end.qp->post_receive(arrival.buffer, End::kBufferBytes, end.region.lkey)) _exit(5);
     }
     end.qp->publish_receives();
@@ -116,7 +116,7 @@ TEST_F(TwoProcesses, AHundredThousandMessagesGoThereAndBackIntact) {
           if (bytes == nullptr) break;
           std::memset(bytes, static_cast<int>(sent % 251), length_of(sent));
           std::memcpy(bytes, &sent, sizeof sent);
-          end.qp->commit_inline_send();
+          end.qp->commit_inline_send(length_of(sent));
           ++sent;
         }
         end.qp->ring_doorbell();
