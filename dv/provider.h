@@ -107,6 +107,14 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
   noexcept;
   { q.prefetch_next_receive() }
   noexcept;
+  { q.prefetch_self() }
+  noexcept;
+  { q.prefetch_next_send() }
+  noexcept;
+  { q.prefetch_doorbell() }
+  noexcept;
+  { q.prefetch_target(u32) }
+  noexcept;
   { q.take_receive(completion) }
   noexcept->std::same_as<std::byte*>;
   { q.send_room() }

@@ -23,6 +23,9 @@ constexpr std::size_t kBulkSlack = 4096;
 constexpr std::uint32_t kMaxCalls = 65536;
 /// Receives of a Responder's QP beyond its credits: messages that are discarded use them, too.
 constexpr std::uint32_t kReceiveSlack = 8;
+/// Depth of the send queue of a connection with few credits. It stays small because of its memory: the WQEs of many
+/// connections in turn should find their lines in the cache.
+constexpr std::uint32_t kLeastSends = 16;
 constexpr std::size_t kCommands = 1024;
 
 [[nodiscard]] std::uint32_t calls_per_loop(const Config& config) {
@@ -368,7 +371,8 @@ std::size_t EngineCore<P>::process_events() {
 template <dv::Provider P>
 Result<void> EngineCore<P>::make_link(dv::CmId id, std::size_t loop, std::uint32_t requester_credits) {
   const std::uint32_t credits = requester_credits != 0 ? requester_credits : config_.credits;
-  auto qp = device_->make_qp(id, {.send_depth = std::max(64U, 2 * credits), .receive_depth = credits + kReceiveSlack});
+  auto qp = device_->make_qp(
+      id, {.send_depth = std::max(kLeastSends, 2 * credits), .receive_depth = credits + kReceiveSlack});
   if (!qp) return tl::unexpected(qp.error());
   Managed& managed = links_[id];
   managed.link = std::make_unique<Link<P>>();

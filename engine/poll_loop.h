@@ -136,14 +136,33 @@ class PollLoop {
   [[gnu::always_inline]] void look_up(std::size_t n) noexcept {
     std::uint32_t qpn = completions_[0].qpn;
     Link<P>* link = table_.find(qpn);
+    bool mixed = false;
     for (std::size_t i = 0; i < n; ++i) {
       if (completions_[i].qpn != qpn) {
         qpn = completions_[i].qpn;
         link = table_.find(qpn);
+        mixed = true;
       }
       targets_[i] = link;
-      if (link != nullptr) [[likely]]
-        link->qp->prefetch_receive(completions_[i]);
+      __builtin_prefetch(link);
+    }
+    if (mixed) prefetch_connections(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (targets_[i] != nullptr) [[likely]]
+        targets_[i]->qp->prefetch_receive(completions_[i]);
+    }
+  }
+
+  /// A burst of many connections: asks for the state of all before it is needed, so that the misses overlap.
+  [[gnu::noinline]] void prefetch_connections(std::size_t n) noexcept {
+    const auto targets = std::span(targets_).first(n);
+    for (const Link<P>* link : targets) {
+      if (link != nullptr) link->qp->prefetch_self();
+    }
+    for (const Link<P>* link : targets) {
+      if (link == nullptr) continue;
+      link->qp->prefetch_next_send();
+      if (link->requester != nullptr) link->requester->prefetch();
     }
   }
 
@@ -248,6 +267,11 @@ class PollLoop {
   }
 
   void flush_queues() noexcept {
+    if (context_.dirty.size() > 1) {
+      for (const Link<P>* link : context_.dirty) link->qp->prefetch_doorbell();
+      std::uint32_t ahead = 0;
+      for (const Link<P>* link : context_.dirty) link->qp->prefetch_target(ahead++);
+    }
     for (Link<P>* link : context_.dirty) {
       link->dirty = false;
       link->qp->publish_receives();

@@ -84,6 +84,11 @@ class Requester final : public Connection {
     open_.store(true, std::memory_order_release);
   }
 
+  void prefetch() const noexcept {
+    __builtin_prefetch(this);
+    __builtin_prefetch(reinterpret_cast<const char*>(this) + 64);
+  }
+
   /// A message in `buffer`, which goes back to the receive queue in the end.
   [[gnu::always_inline]] void on_message(std::byte* buffer, std::uint32_t length) noexcept {
     TransportHeader header;

@@ -83,20 +83,23 @@ struct UsualReceive {
   std::uint32_t room = 0;
 };
 
+/// The lines of the message after `messages` more, and of its CQE, which is the `ahead`th from now.
+[[gnu::always_inline]] inline void prefetch_message(const SendEngine& engine, std::uint32_t messages,
+                                                    std::uint32_t ahead) noexcept {
+  const Region& region = *engine.receive_region;
+  const auto slot = static_cast<std::uint16_t>(engine.receive_consumer + messages) & (engine.receive_wqes - 1);
+  // As integers: slots that were never posted hold nonsense.
+  const std::uint64_t buffer = byte_swap(std::uint64_t{engine.receives[slot].addr}) +
+                               reinterpret_cast<std::uintptr_t>(region.local) - region.address;
+  prefetch_for_write(engine.outlet->cq.slot(ahead));
+  prefetch_for_write(reinterpret_cast<const void*>(buffer));
+  prefetch_for_write(reinterpret_cast<const void*>(buffer + 64));
+}
+
 void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept {
-  const Region* region = engine.receive_region;
-  if (region == nullptr) return;
+  if (engine.receive_region == nullptr) return;
   messages = std::min(messages, kPrefetchMessages);
-  const Outlet& outlet = *engine.outlet;
-  const std::uint64_t to_local = reinterpret_cast<std::uintptr_t>(region->local) - region->address;
-  for (std::uint32_t i = 0; i < messages; ++i) {
-    prefetch_for_write(outlet.cq.slot(i));
-    const auto slot = static_cast<std::uint16_t>(engine.receive_consumer + i) & (engine.receive_wqes - 1);
-    // As integers: slots that were never posted hold nonsense.
-    const std::uint64_t buffer = byte_swap(std::uint64_t{engine.receives[slot].addr}) + to_local;
-    prefetch_for_write(reinterpret_cast<const void*>(buffer));
-    prefetch_for_write(reinterpret_cast<const void*>(buffer + 64));
-  }
+  for (std::uint32_t i = 0; i < messages; ++i) prefetch_message(engine, i, i);
 }
 
 /// Executes plain inline Sends until something else comes. Works on copies of whatever it needs: its stores are bytes,
@@ -166,6 +169,18 @@ void execute(SendEngine& engine) noexcept {
     return;
   }
   run(engine);
+}
+
+void prefetch_peer(const SendEngine& engine) noexcept {
+  __builtin_prefetch(engine.own);
+  __builtin_prefetch(engine.peer);
+  __builtin_prefetch(engine.receive_record);
+  if (engine.receives == nullptr) return;
+  __builtin_prefetch(&engine.receives[engine.receive_consumer & (engine.receive_wqes - 1)]);
+}
+
+void prefetch_target(const SendEngine& engine, std::uint32_t ahead) noexcept {
+  if (engine.receive_region != nullptr) prefetch_message(engine, 0, ahead);
 }
 
 void run(SendEngine& engine) noexcept {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kWhere = "software HCA";
 constexpr std::uint32_t kSendCqes = 2048;
-constexpr std::uint32_t kMinSendBbs = 64;
+constexpr std::uint32_t kMinSendBbs = 32;
 constexpr std::uint32_t kMaxSendBbs = 32768;
 constexpr std::uint32_t kBbsPerSend = 2;  // a small inline Send
 constexpr std::uint32_t kMaxInline = (mlx5::kMaxDs - 1) * mlx5::kDsBytes - mlx5::kInlineHeaderBytes;
@@ -167,7 +167,7 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   context.final_producer = 0;
   context.qpn = bundle->engine.qpn;
   store_shared<std::uint32_t>(context.remote_done, 0);
-  std::memset(view.receive_ring(slot), 0, std::size_t{bundle->receive_wqes} * kReceiveWqeBytes);
+  std::memset(view.receive_ring(slot, bundle->receive_wqes), 0, std::size_t{bundle->receive_wqes} * kReceiveWqeBytes);
   view.record(slot) = {};
   store_shared<std::uint32_t>(context.state, kReady);
 
@@ -185,7 +185,7 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   bundle->qp = std::make_unique<mlx5::Qp>(mlx5::QpRings{
       .sq = bundle->sq.data(),
       .sq_bbs = sq_bbs,
-      .rq = view.receive_ring(slot),
+      .rq = view.receive_ring(slot, bundle->receive_wqes),
       .rq_wqes = bundle->receive_wqes,
       .dbrec = view.record(slot).words,
       .send_dbrec = reinterpret_cast<Be32*>(bundle->send_record.data()),
@@ -214,7 +214,7 @@ void Hca::connect_engine(QpBundle& bundle, const QpAddress& peer) {
   const SegmentView view = lane.outlet.peer;
   engine.peer = &view.qp(peer.index);
   engine.peer_qpn = peer.qpn;
-  engine.receives = reinterpret_cast<const mlx5_wqe_data_seg*>(view.receive_ring(peer.index));
+  engine.receives = reinterpret_cast<const mlx5_wqe_data_seg*>(view.receive_ring(peer.index, peer.receive_wqes));
   engine.receive_wqes = peer.receive_wqes;
   engine.receive_record = view.record(peer.index).words;
   // Release: pairs with the loads on the poll core, which touches none of the above before.

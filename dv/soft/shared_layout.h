@@ -18,7 +18,7 @@
 namespace rodeo::dv::soft {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x6f6465'6f727331;
-inline constexpr std::uint32_t kAbiVersion = 1;
+inline constexpr std::uint32_t kAbiVersion = 2;
 
 inline constexpr std::uint32_t kLaneQps = 4096;
 inline constexpr std::uint32_t kLaneCqes = 4096;
@@ -76,8 +76,19 @@ inline constexpr std::size_t kContextsOffset = 4096;
 inline constexpr std::size_t kRecordsOffset = kContextsOffset + kLaneQps * sizeof(QpContext);
 inline constexpr std::size_t kCqesOffset = kRecordsOffset + kLaneQps * sizeof(ReceiveRecord);
 inline constexpr std::size_t kWindowsOffset = kCqesOffset + kLaneCqes * sizeof(mlx5_cqe64);
-inline constexpr std::size_t kReceiveRingsOffset = kWindowsOffset + kKeyCount * sizeof(Window);
+// Receive rings of few entries lie close together, with an odd number of lines between them: as far apart as the long
+// ones they would all fall into one set of each cache, and each would cost a page of its own.
+inline constexpr std::uint32_t kShortRing = 32;
+inline constexpr std::size_t kShortRingBytes = std::size_t{kShortRing} * kReceiveWqeBytes + 64;
+inline constexpr std::size_t kShortRingsOffset = kWindowsOffset + kKeyCount * sizeof(Window);
+inline constexpr std::size_t kReceiveRingsOffset = kShortRingsOffset + kLaneQps * kShortRingBytes;
 inline constexpr std::size_t kReceiveRingBytes = std::size_t{kMaxReceives} * kReceiveWqeBytes;
+
+/// Where the receive ring of QP `index` with `wqes` entries starts.
+[[nodiscard]] constexpr std::size_t receive_ring_offset(std::uint32_t index, std::uint32_t wqes) noexcept {
+  return wqes <= kShortRing ? kShortRingsOffset + index * kShortRingBytes
+                            : kReceiveRingsOffset + index * kReceiveRingBytes;
+}
 inline constexpr std::size_t kSegmentBytes = kReceiveRingsOffset + kLaneQps * kReceiveRingBytes;
 static_assert(sizeof(SegmentHeader) <= kContextsOffset && kReceiveRingsOffset % 4096 == 0);
 
@@ -92,8 +103,8 @@ struct SegmentView {
   }
   [[nodiscard]] mlx5_cqe64* cqes() const noexcept { return &at<mlx5_cqe64>(kCqesOffset, 0); }
   [[nodiscard]] Window& window(std::uint32_t index) const noexcept { return at<Window>(kWindowsOffset, index); }
-  [[nodiscard]] std::byte* receive_ring(std::uint32_t index) const noexcept {
-    return base + kReceiveRingsOffset + index * kReceiveRingBytes;
+  [[nodiscard]] std::byte* receive_ring(std::uint32_t index, std::uint32_t wqes) const noexcept {
+    return base + receive_ring_offset(index, wqes);
   }
 
  private:
