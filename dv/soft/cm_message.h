@@ -26,8 +26,6 @@
 
 namespace rodeo::dv::soft {
 
-inline constexpr std::size_t kMaxRequestData = 56;
-inline constexpr std::size_t kMaxReplyData = 196;
 inline constexpr std::size_t kMaxReason = 120;
 
 enum class CmType : std::uint32_t {

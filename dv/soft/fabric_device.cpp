@@ -4,20 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "dv/soft/cm_message.h"
-
 namespace rodeo::dv::soft {
-
-namespace {
-
-std::uint64_t number(CmId id) { return static_cast<std::uint64_t>(id); }
-
-tl::unexpected<Error> unknown_id(const char* where) {
-  return fail(where, "the connection is not known, or not at this point of its life",
-              "call this only after the event that allows it");
-}
-
-}  // namespace
 
 // ------------------------------------------------------------------------------------------------------- the fabric
 
@@ -221,10 +208,7 @@ Result<void> FabricDevice::finish_connect(CmId id, std::span<const std::byte> pr
   if (connection == nullptr || connection->stage != Stage::kResolved || !connection->bundle) {
     return unknown_id("finish connecting");
   }
-  if (private_data.size() > kMaxRequestData) {
-    return fail("finish connecting", std::to_string(private_data.size()) + " bytes of private data do not fit",
-                "send at most " + std::to_string(kMaxRequestData));
-  }
+  if (auto fits = check_private_data("finish connecting", private_data, kMaxRequestData); !fits) return fits;
   connection->bundle->offered = true;
   connection->stage = Stage::kRequested;
   FabricMessage request;
@@ -241,10 +225,7 @@ Result<void> FabricDevice::accept(CmId id, std::span<const std::byte> private_da
   if (connection == nullptr || connection->stage != Stage::kPending || !connection->bundle) {
     return unknown_id("accept a connection");
   }
-  if (private_data.size() > kMaxReplyData) {
-    return fail("accept a connection", std::to_string(private_data.size()) + " bytes of private data do not fit",
-                "send at most " + std::to_string(kMaxReplyData));
-  }
+  if (auto fits = check_private_data("accept a connection", private_data, kMaxReplyData); !fits) return fits;
   connection->bundle->offered = true;
   connect_engine(*connection->bundle, connection->peer_qp);
   connection->stage = Stage::kAccepted;

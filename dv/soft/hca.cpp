@@ -260,6 +260,17 @@ GroupState* Hca::state_of(const mlx5::PollGroup& group) noexcept {
   return found == groups_.end() ? nullptr : found->get();
 }
 
+tl::unexpected<Error> Hca::unknown_id(const char* where) {
+  return fail(where, "the connection is not known, or not at this point of its life",
+              "call this only after the event that allows it");
+}
+
+Result<void> Hca::check_private_data(const char* where, std::span<const std::byte> data, std::size_t limit) {
+  if (data.size() <= limit) return {};
+  return fail(where, std::to_string(data.size()) + " bytes of private data do not fit",
+              "send at most " + std::to_string(limit));
+}
+
 Result<std::uint32_t> Hca::allocate_window(CmId id) {
   Link* link = find_link(id);
   if (link == nullptr || !link->bundle) {

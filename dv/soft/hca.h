@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -17,6 +18,10 @@
 #include "dv/soft/lane.h"
 
 namespace rodeo::dv::soft {
+
+/// Most private data that a request, and that a reply or a rejection, carries (dv/device.h).
+inline constexpr std::size_t kMaxRequestData = 56;
+inline constexpr std::size_t kMaxReplyData = 196;
 
 struct SoftOptions {
   std::uint32_t rnr_retry = 7;  // how often a Send that finds no receive is tried again; 7: for ever
@@ -87,6 +92,11 @@ class Hca : public mlx5::Device {
   void collect();
   [[nodiscard]] GroupState* least_loaded_group() noexcept;
   [[nodiscard]] GroupState* state_of(const mlx5::PollGroup& group) noexcept;
+  /// The key of a connection or a listener in a device's tables.
+  [[nodiscard]] static std::uint64_t number(CmId id) noexcept { return static_cast<std::uint64_t>(id); }
+  [[nodiscard]] static tl::unexpected<Error> unknown_id(const char* where);
+  [[nodiscard]] static Result<void> check_private_data(const char* where, std::span<const std::byte> data,
+                                                       std::size_t limit);
   [[nodiscard]] CmId next_id() noexcept { return CmId{++last_id_}; }
 
   const SoftOptions options_;

@@ -22,12 +22,6 @@ constexpr long kRetryNs = 1'000'000;
 constexpr int kEventsAtOnce = 64;
 
 std::string errno_text() { return std::strerror(errno); }
-std::uint64_t number(CmId id) { return static_cast<std::uint64_t>(id); }
-
-tl::unexpected<Error> unknown_id(const char* where) {
-  return fail(where, "the connection is not known, or not at this point of its life",
-              "call this only after the event that allows it");
-}
 
 }  // namespace
 
@@ -168,10 +162,7 @@ Result<void> HostDevice::finish_connect(CmId id, std::span<const std::byte> priv
   if (connection == nullptr || connection->stage != Stage::kResolved || !connection->bundle) {
     return unknown_id("finish connecting");
   }
-  if (private_data.size() > kMaxRequestData) {
-    return fail("finish connecting", std::to_string(private_data.size()) + " bytes of private data do not fit",
-                "send at most " + std::to_string(kMaxRequestData));
-  }
+  if (auto fits = check_private_data("finish connecting", private_data, kMaxRequestData); !fits) return fits;
   CmMessage request;
   request.type = CmType::kRequest;
   request.process[0] = process_.words[0];
@@ -199,10 +190,7 @@ Result<void> HostDevice::accept(CmId id, std::span<const std::byte> private_data
   if (connection == nullptr || connection->stage != Stage::kPending || !connection->bundle) {
     return unknown_id("accept a connection");
   }
-  if (private_data.size() > kMaxReplyData) {
-    return fail("accept a connection", std::to_string(private_data.size()) + " bytes of private data do not fit",
-                "send at most " + std::to_string(kMaxReplyData));
-  }
+  if (auto fits = check_private_data("accept a connection", private_data, kMaxReplyData); !fits) return fits;
   // Ours may send at once: the peer's QP takes receives since before it asked.
   connect_engine(*connection->bundle, connection->peer_qp);
   CmMessage reply;
