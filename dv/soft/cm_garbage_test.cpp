@@ -6,14 +6,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <random>
 
-#include "dv/provider_suite.h"
-#include "dv/soft/host_device.h"
 #include "dv/soft/listen_socket.h"
+#include "dv/soft/party.h"
 
 // Whoever can open the socket can send anything. The connection is closed and counted; nothing leaks; the listener
 // goes on.
@@ -28,11 +25,6 @@ using soft::CmReceived;
 using soft::CmType;
 using soft::File;
 
-std::size_t open_files() {
-  const std::filesystem::directory_iterator files("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(files), end(files)));
-}
-
 File memory_file(std::size_t bytes, bool sealed) {
   File file(memfd_create("garbage", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
@@ -42,13 +34,10 @@ File memory_file(std::size_t bytes, bool sealed) {
   return file;
 }
 
-class CmGarbage : public testing::Test {
+class CmGarbage : public BetweenProcesses {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/rodeo-dv-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-    setenv("RODEO_RUNTIME_DIR", name, 1);
+    ASSERT_NO_FATAL_FAILURE(BetweenProcesses::SetUp());
     device_ = std::move(*soft::HostDevice::open({}));
     group_ = *device_->make_poll_group();
     ASSERT_TRUE(device_->listen(address_));
@@ -57,7 +46,7 @@ class CmGarbage : public testing::Test {
   void TearDown() override {
     device_.reset();
     EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "the socket file is gone with its owner";
-    std::filesystem::remove_all(folder_);
+    BetweenProcesses::TearDown();
   }
 
   /// A connection of ours, without a device behind it.
@@ -108,7 +97,6 @@ class CmGarbage : public testing::Test {
     EXPECT_TRUE(events_.empty()) << what;
   }
 
-  std::string folder_;
   Address address_{Address::Scheme::kSoft, "garbage", 0};
   std::unique_ptr<soft::HostDevice> device_;
   mlx5::PollGroup* group_ = nullptr;

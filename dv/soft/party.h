@@ -128,6 +128,12 @@ pid_t in_child(F body) {
   return pid;
 }
 
+/// How many files this process has open.
+[[nodiscard]] inline std::size_t open_files() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(files), end(files)));
+}
+
 /// A folder of sockets for one test.
 class BetweenProcesses : public testing::Test {
  protected:

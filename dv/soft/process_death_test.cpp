@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
@@ -17,11 +16,6 @@
 namespace rodeo::dv::suite {
 
 namespace {
-
-std::size_t open_files() {
-  const std::filesystem::directory_iterator files("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(files), end(files)));
-}
 
 std::size_t shared_mappings() {
   std::ifstream maps("/proc/self/maps");
