@@ -33,6 +33,21 @@ BulkArgument only_bulk_argument(Call& call, std::size_t max_bytes) noexcept {
   return argument;
 }
 
+/// The arguments of FILL and LONG_REPLY: which part of the pattern they ask for.
+struct PatternArgument {
+  std::uint64_t start = 0;
+  std::uint32_t length = 0;
+  bool ok = false;
+};
+PatternArgument only_pattern_argument(Call& call, std::size_t max_bytes) noexcept {
+  XdrReader reader = call.arguments();
+  PatternArgument argument;
+  argument.start = reader.u64();
+  argument.length = reader.u32();
+  argument.ok = reader.ok() && reader.remaining() == 0 && argument.length <= max_bytes;
+  return argument;
+}
+
 void reply_checksum(Call& call, std::span<const std::byte> octets) noexcept {
   XdrWriter& results = call.results(12);
   results.u32(static_cast<std::uint32_t>(octets.size()));
@@ -142,14 +157,10 @@ void TestProgram::checksum_pulled(Call& call, void* /*context*/) noexcept {
 
 void TestProgram::fill(Call& call, void* context) noexcept {
   const TestProgram& self = program_of(context);
-  XdrReader reader = call.arguments();
-  const std::uint64_t start = reader.u64();
-  const std::uint32_t length = reader.u32();
-  if (!reader.ok() || reader.remaining() != 0 || length > self.max_bytes_) {
-    return call.reject(AcceptStat::kGarbageArgs);
-  }
-  (void)call.results(bulk_result_bytes(call, length));
-  call.push(self.pattern(start, length));
+  const PatternArgument argument = only_pattern_argument(call, self.max_bytes_);
+  if (!argument.ok) return call.reject(AcceptStat::kGarbageArgs);
+  (void)call.results(bulk_result_bytes(call, argument.length));
+  call.push(self.pattern(argument.start, argument.length));
   call.reply();
 }
 
@@ -188,13 +199,9 @@ void TestProgram::long_call(Call& call, void* context) noexcept {
 
 void TestProgram::long_reply(Call& call, void* context) noexcept {
   const TestProgram& self = program_of(context);
-  XdrReader reader = call.arguments();
-  const std::uint64_t start = reader.u64();
-  const std::uint32_t length = reader.u32();
-  if (!reader.ok() || reader.remaining() != 0 || length > self.max_bytes_) {
-    return call.reject(AcceptStat::kGarbageArgs);
-  }
-  call.results(opaque_bytes(length)).opaque(self.pattern(start, length));
+  const PatternArgument argument = only_pattern_argument(call, self.max_bytes_);
+  if (!argument.ok) return call.reject(AcceptStat::kGarbageArgs);
+  call.results(opaque_bytes(argument.length)).opaque(self.pattern(argument.start, argument.length));
   call.reply();
 }
 
