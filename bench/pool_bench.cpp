@@ -30,6 +30,11 @@ struct Fixture {
       : memory(new (std::align_val_t{128}) std::byte[BufferPool::footprint(kBufferBytes, kBuffers)]),
         pool(BufferPool::create("bench", {memory.get(), BufferPool::footprint(kBufferBytes, kBuffers)}, kBufferBytes,
                                 kBuffers)) {}
+  /// Otherwise the benchmark says why it cannot run.
+  [[nodiscard]] bool ready(benchmark::State& state) const {
+    if (!pool) state.SkipWithError(pool.error().message().c_str());
+    return pool.has_value();
+  }
   struct Free {
     void operator()(std::byte* bytes) const noexcept { ::operator delete[](bytes, std::align_val_t{128}); }
   };
@@ -39,10 +44,7 @@ struct Fixture {
 
 void get_and_put(benchmark::State& state) {
   Fixture fixture;
-  if (!fixture.pool) {
-    state.SkipWithError(fixture.pool.error().message().c_str());
-    return;
-  }
+  if (!fixture.ready(state)) return;
   BufferCache cache(**fixture.pool, 128);
   const auto burst = static_cast<std::size_t>(state.range(0));
   Burst buffers{};
@@ -59,10 +61,7 @@ BENCHMARK(get_and_put)->ArgName("burst")->Arg(1)->Arg(32)->Arg(64);
 /// The burst leaves by the cache and comes back through the ring, as if another core had finished with it.
 void get_and_hand_back(benchmark::State& state) {
   Fixture fixture;
-  if (!fixture.pool) {
-    state.SkipWithError(fixture.pool.error().message().c_str());
-    return;
-  }
+  if (!fixture.ready(state)) return;
   BufferCache cache(**fixture.pool, 128);
   const auto burst = static_cast<std::size_t>(state.range(0));
   Burst buffers{};
@@ -78,10 +77,7 @@ BENCHMARK(get_and_hand_back)->ArgName("burst")->Arg(1)->Arg(32)->Arg(64);
 
 void index_of_an_address(benchmark::State& state) {
   Fixture fixture;
-  if (!fixture.pool) {
-    state.SkipWithError(fixture.pool.error().message().c_str());
-    return;
-  }
+  if (!fixture.ready(state)) return;
   const BufferPool& pool = **fixture.pool;
   const std::byte* address = pool.at(777) + 123;
   PerOperation per_operation(state);
