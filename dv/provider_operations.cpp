@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <numeric>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "dv/provider_suite.h"
 
@@ -304,6 +308,31 @@ TEST_P(ProviderSuite, ConnectionsCanBeMadeAgainAndAgain) {
     a_.qp->ring_doorbell();
     ASSERT_TRUE(run_until([&] { return b_.arrivals.size() == 1; }));
     ASSERT_NO_FATAL_FAILURE(close());
+  }
+}
+
+TEST_P(ProviderSuite, ConnectionsThatLiveTogetherHaveQpNumbersOfTheirOwn) {
+  constexpr int kTogether = 100;
+  ASSERT_NO_FATAL_FAILURE(listen());
+  // The second round gets numbers that the first has given back, and fresh ones beside them.
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::array<std::pair<CmId, mlx5::Qp*>, 2>> open;
+    std::array<std::set<std::uint32_t>, 2> numbers;
+    for (int i = 0; i < kTogether; ++i) {
+      ASSERT_NO_FATAL_FAILURE(connect_again(1));
+      for (std::size_t end = 0; end < 2; ++end) {
+        EXPECT_TRUE(numbers[end].insert(ends_[end].qp->qpn()).second) << ends_[end].qp->qpn() << " names two QPs";
+      }
+      open.push_back({std::pair(a_.id, a_.qp), std::pair(b_.id, b_.qp)});
+    }
+    for (const auto& connection : open) {
+      for (std::size_t end = 0; end < 2; ++end) {
+        std::tie(ends_[end].id, ends_[end].qp) = connection[end];
+        ends_[end].events.clear();
+        ends_[end].arrivals.clear();
+      }
+      ASSERT_NO_FATAL_FAILURE(close());
+    }
   }
 }
 

@@ -22,7 +22,7 @@ constexpr std::uint32_t kBbsPerSend = 2;  // a small inline Send
 constexpr std::uint32_t kMaxInline = (mlx5::kMaxDs - 1) * mlx5::kDsBytes - mlx5::kInlineHeaderBytes;
 constexpr std::size_t kRingSlack = 256;  // whole-block copies read a little behind the ring
 constexpr std::uint32_t kFirstQpn = 64;
-constexpr std::uint32_t kMaxQpns = 1U << 20;
+constexpr std::uint32_t kEndOfQpns = 1U << 20;
 constexpr std::uint32_t kMaxGroups = 256;
 
 /// Fresh low 8 bits for a key, never 0 with an index that could make it look like a terminator.
@@ -43,7 +43,7 @@ bool plausible(const QpAddress& address) noexcept {
 }
 
 Hca::Hca(const SoftOptions& options)
-    : options_(options), process_{{random_word(), random_word()}}, qpns_(kMaxQpns), windows_(kKeyCount) {
+    : options_(options), process_{{random_word(), random_word()}}, qpns_(kEndOfQpns, kFirstQpn), windows_(kKeyCount) {
   capabilities_.name = "software HCA";
   capabilities_.max_inline = kMaxInline;
   capabilities_.max_sges = mlx5::kMaxDs - 2;
@@ -155,7 +155,7 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   }
   bundle->group_slot = group_slot;
   bundle->qpns = &qpns_;
-  bundle->engine.qpn = kFirstQpn + qpns_.take();
+  bundle->engine.qpn = qpns_.take();
 
   const std::uint32_t sq_bbs = std::max(kMinSendBbs, std::bit_ceil(sizes.send_depth * kBbsPerSend));
   bundle->receive_wqes = std::bit_ceil(sizes.receive_depth);

@@ -18,10 +18,11 @@
 
 namespace rodeo::dv::soft {
 
-/// Small numbers to hand out, the longest unused first, so that a stale one is not soon mistaken for a new one.
+/// Small numbers to hand out, from `first` up to `limit`, the longest unused first, so that a stale one is not soon
+/// mistaken for a new one.
 class IndexPool {
  public:
-  explicit IndexPool(std::uint32_t limit) noexcept : limit_(limit) {}
+  explicit IndexPool(std::uint32_t limit, std::uint32_t first = 0) noexcept : limit_(limit), next_(first) {}
   /// `limit` when all are taken.
   [[nodiscard]] std::uint32_t take() {
     if (free_.size() > kRest || (next_ == limit_ && !free_.empty())) {
@@ -37,7 +38,7 @@ class IndexPool {
  private:
   static constexpr std::size_t kRest = 16;
   std::uint32_t limit_;
-  std::uint32_t next_ = 0;
+  std::uint32_t next_;
   std::deque<std::uint32_t> free_;
 };
 
