@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/connections.h"
+
+#include <algorithm>
+#include <random>
+
+#include "dv/mlx5/provider.h"
+
+namespace rodeo {
+
+template <dv::Provider P>
+Connections<P>::Connections(Engine& engine, const Config& config, dv::Device<P>& device, Loops& loops)
+    : engine_(engine), config_(config), device_(device), loops_(loops), xid_seed_(std::random_device{}()) {}
+
+template <dv::Provider P>
+Result<void> Connections<P>::listen(std::string_view address) {
+  auto parsed = dv::Address::parse(address);
+  if (!parsed) return tl::unexpected(parsed.error());
+  const std::scoped_lock lock(mutex_);
+  auto id = device_.listen(*parsed);
+  if (!id) return tl::unexpected(id.error());
+  listeners_.push_back(*id);
+  return {};
+}
+
+template <dv::Provider P>
+Result<std::uint64_t> Connections<P>::begin_connect(std::string_view address, std::size_t loop, std::uint32_t credits) {
+  auto parsed = dv::Address::parse(address);
+  if (!parsed) return tl::unexpected(parsed.error());
+  if (credits == 0) credits = config_.credits;
+  if (loop >= loops_.size()) return fail(std::string(address), "there is no loop " + std::to_string(loop));
+  if (credits + kReceiveSlack > device_.capabilities().max_queue_depth) {
+    return fail(std::string(address), std::to_string(credits) + " credits are more than the device's queues hold",
+                "ask for at most " + std::to_string(device_.capabilities().max_queue_depth - kReceiveSlack));
+  }
+  const std::scoped_lock lock(mutex_);
+  auto id = device_.connect(*parsed, loops_[loop]->group());
+  if (!id) return tl::unexpected(id.error());
+  attempts_[*id] = {std::string(address), loop, credits, false, {}};
+  return static_cast<std::uint64_t>(*id);
+}
+
+template <dv::Provider P>
+Result<Connection*> Connections<P>::finish_connect(std::uint64_t attempt) {
+  const std::scoped_lock lock(mutex_);
+  const auto id = static_cast<dv::CmId>(attempt);
+  const auto it = attempts_.find(id);
+  if (it == attempts_.end()) return fail("connect", "there is no such attempt");
+  if (!it->second.failure.empty()) {
+    auto failure = fail(it->second.address, it->second.failure, "is the engine running, and is that its address?");
+    attempts_.erase(it);
+    return failure;
+  }
+  if (!it->second.established) return nullptr;
+  attempts_.erase(it);
+  const auto link = links_.find(id);
+  if (link == links_.end()) return fail("connect", "the peer closed the connection at once");
+  return link->second.requester.get();
+}
+
+template <dv::Provider P>
+void Connections<P>::abandon_connect(std::uint64_t attempt) {
+  const std::scoped_lock lock(mutex_);
+  const auto id = static_cast<dv::CmId>(attempt);
+  attempts_.erase(id);
+  device_.disconnect(id);
+  close_or_destroy(id);
+}
+
+template <dv::Provider P>
+void Connections<P>::disconnect(const Connection* connection) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(husks_, [&](const Managed& husk) { return husk.requester.get() == connection; });
+  for (auto& [id, managed] : links_) {
+    if (managed.requester.get() != connection || connection == nullptr) continue;
+    managed.released = true;
+    if (!managed.closing) device_.disconnect(id);
+    close_link(id);
+    return;
+  }
+}
+
+template <dv::Provider P>
+bool Connections<P>::stop_accepting() {
+  const std::scoped_lock lock(mutex_);
+  if (stopped_) return false;
+  stopped_ = true;
+  for (const dv::CmId listener : listeners_) device_.destroy(listener);
+  listeners_.clear();
+  return true;
+}
+
+template <dv::Provider P>
+void Connections<P>::close_all() {
+  const std::scoped_lock lock(mutex_);
+  for (auto& [id, managed] : links_) {
+    if (!managed.closing) device_.disconnect(id);
+    close_link(id);
+  }
+}
+
+template <dv::Provider P>
+PrivateData Connections<P>::own_private_data() const {
+  // R stays 0: the pool's key is persistent and must never be invalidated remotely (RFC 8797 §3.2).
+  return {.send_size = config_.inline_send_bytes, .receive_size = config_.inline_receive_bytes};
+}
+
+template <dv::Provider P>
+std::size_t Connections<P>::process_events() {
+  const std::scoped_lock lock(mutex_);
+  std::size_t work = 0;
+  while (auto event = device_.next_event()) {
+    ++work;
+    switch (event->kind) {
+      case dv::CmEventKind::kConnectRequest:
+        on_connect_request(*event);
+        break;
+      case dv::CmEventKind::kRouteResolved:
+        on_route_resolved(*event);
+        break;
+      case dv::CmEventKind::kEstablished:
+        on_established(*event);
+        break;
+      case dv::CmEventKind::kRejected:
+      case dv::CmEventKind::kUnreachable:
+      case dv::CmEventKind::kDisconnected:
+        on_disconnected(*event);
+        break;
+    }
+  }
+  return work + reap_closed();
+}
+
+template <dv::Provider P>
+void Connections<P>::on_connect_request(const dv::CmEvent& event) {
+  const std::size_t loop = event.group % loops_.size();
+  if (stopped_) {
+    device_.reject(event.id, {}, "the engine is stopping");
+    device_.destroy(event.id);
+    return;
+  }
+  if (auto made = make_link(event.id, loop, 0); !made) {
+    device_.reject(event.id, {}, made.error().message());
+    if (!links_.contains(event.id)) device_.destroy(event.id);
+    return;
+  }
+  const PrivateData own = own_private_data();
+  const InlineThresholds thresholds = inline_thresholds(own, decode_private_data(event.private_data));
+  Link<P>& link = *links_[event.id].link;
+  // Before accept(): the first Call may arrive as soon as the peer has the answer.
+  engine_.run_on_loop(loop, [&] { loops_[loop]->establish(link, thresholds.outgoing, thresholds.incoming); });
+  if (auto accepted = device_.accept(event.id, encode_private_data(own)); !accepted) close_link(event.id);
+}
+
+template <dv::Provider P>
+void Connections<P>::on_route_resolved(const dv::CmEvent& event) {
+  const auto attempt = attempts_.find(event.id);
+  if (attempt == attempts_.end()) {
+    device_.destroy(event.id);
+    return;
+  }
+  auto made = make_link(event.id, attempt->second.loop, attempt->second.credits);
+  if (made) made = device_.finish_connect(event.id, encode_private_data(own_private_data()));
+  if (made) return;
+  attempt->second.failure = made.error().message();
+  close_or_destroy(event.id);
+}
+
+template <dv::Provider P>
+void Connections<P>::on_established(const dv::CmEvent& event) {
+  const auto attempt = attempts_.find(event.id);
+  const auto managed = links_.find(event.id);
+  if (attempt == attempts_.end() || managed == links_.end()) return;  // the passive side was ready before
+  const InlineThresholds thresholds = inline_thresholds(own_private_data(), decode_private_data(event.private_data));
+  Link<P>& link = *managed->second.link;
+  engine_.run_on_loop(link.loop, [&] { loops_[link.loop]->establish(link, thresholds.outgoing, thresholds.incoming); });
+  attempt->second.established = true;
+}
+
+template <dv::Provider P>
+void Connections<P>::on_disconnected(const dv::CmEvent& event) {
+  if (const auto attempt = attempts_.find(event.id); attempt != attempts_.end() && !attempt->second.established) {
+    attempt->second.failure = event.reason.empty() ? std::string(to_string(event.kind)) : event.reason;
+  }
+  device_.disconnect(event.id);
+  close_or_destroy(event.id);
+}
+
+template <dv::Provider P>
+Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, std::uint32_t requester_credits) {
+  const std::uint32_t credits = requester_credits != 0 ? requester_credits : config_.credits;
+  auto qp = device_.make_qp(id, {.send_depth = std::max(64U, 2 * credits), .receive_depth = credits + kReceiveSlack});
+  if (!qp) return tl::unexpected(qp.error());
+  Managed& managed = links_[id];
+  managed.link = std::make_unique<Link<P>>();
+  link_count_.store(links_.size(), std::memory_order_relaxed);
+  Link<P>& link = *managed.link;
+  link.qp = *qp;
+  link.cm = id;
+  link.loop = loop;
+  if (requester_credits != 0) {
+    xid_seed_ = xid_seed_ * 1664525U + 1013904223U;
+    managed.requester = std::make_unique<Requester<P>>(loops_[loop]->context(), link, requester_credits, xid_seed_);
+    link.requester = managed.requester.get();
+  }
+  bool enough = false;
+  engine_.run_on_loop(loop, [&] { enough = loops_[loop]->attach(link); });
+  if (!enough) {
+    close_link(id);
+    return fail("connection", "there are not enough small buffers or Calls for its receives",
+                "raise --small-buffers or --connections, or lower --credits");
+  }
+  return {};
+}
+
+template <dv::Provider P>
+void Connections<P>::close_link(dv::CmId id) {
+  Managed& managed = links_[id];
+  if (managed.closing) return;
+  managed.closing = true;
+  Link<P>& link = *managed.link;
+  engine_.run_on_loop(link.loop, [&] { loops_[link.loop]->begin_close(link); });
+}
+
+template <dv::Provider P>
+void Connections<P>::close_or_destroy(dv::CmId id) {
+  if (links_.contains(id)) {
+    close_link(id);
+  } else {
+    device_.destroy(id);
+  }
+}
+
+template <dv::Provider P>
+std::size_t Connections<P>::reap_closed() {
+  std::size_t reaped = 0;
+  for (auto it = links_.begin(); it != links_.end();) {
+    // Acquire: pairs with the loop's release; it will not touch the link again.
+    if (!it->second.link->closed.load(std::memory_order_acquire)) {
+      ++it;
+      continue;
+    }
+    if (!it->second.closing) device_.disconnect(it->first);
+    device_.destroy(it->first);
+    if (it->second.requester != nullptr && !it->second.released) husks_.push_back(std::move(it->second));
+    it = links_.erase(it);
+    ++reaped;
+  }
+  link_count_.store(links_.size(), std::memory_order_relaxed);
+  return reaped;
+}
+
+template <dv::Provider P>
+bool Connections<P>::anything_closing() const {
+  const std::scoped_lock lock(mutex_);
+  return std::any_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second.closing; });
+}
+
+template class Connections<dv::mlx5::Provider>;
+
+}  // namespace rodeo

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// An engine's connections, at either end: how they are made from the device's connection events, which loop has which,
+// and how they go again. Everything that is slow about a connection happens here.
+//
+// Runs on: control thread, or any thread but a poll core's; a mutex serialises them. The loops never take it: what
+// concerns a loop's own state is sent to it, by Engine::run_on_loop.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/poll_loop.h"
+#include "engine/private_data.h"
+#include "engine/rodeo.h"
+
+namespace rodeo {
+
+/// Receives of a Responder's QP beyond its credits: messages that are discarded use them, too.
+inline constexpr std::uint32_t kReceiveSlack = 8;
+
+template <dv::Provider P>
+class Connections {
+ public:
+  using Loops = std::vector<std::unique_ptr<PollLoop<P>>>;
+
+  Connections(Engine& engine, const Config& config, dv::Device<P>& device, Loops& loops);
+
+  [[nodiscard]] Result<void> listen(std::string_view address);
+  /// As Engine says.
+  [[nodiscard]] Result<std::uint64_t> begin_connect(std::string_view address, std::size_t loop, std::uint32_t credits);
+  [[nodiscard]] Result<Connection*> finish_connect(std::uint64_t attempt);
+  void abandon_connect(std::uint64_t attempt);
+  void disconnect(const Connection* connection);
+
+  /// Handles what has happened since the last call. Returns how much that was.
+  std::size_t process_events();
+  /// Whether process_events() should soon be called again.
+  [[nodiscard]] bool anything_closing() const;
+
+  /// Ends the listeners; whoever still asks is refused. False when that was so already.
+  [[nodiscard]] bool stop_accepting();
+  void close_all();
+  /// Any thread.
+  [[nodiscard]] std::size_t count() const noexcept { return link_count_.load(std::memory_order_relaxed); }
+
+ private:
+  /// One connection as the control side sees it.
+  struct Managed {
+    std::unique_ptr<Link<P>> link;
+    std::unique_ptr<Requester<P>> requester;
+    bool closing = false;
+    bool released = false;  // the application has called disconnect()
+  };
+  /// A connect that is under way, or that failed.
+  struct Attempt {
+    std::string address;
+    std::size_t loop = 0;
+    std::uint32_t credits = 0;
+    bool established = false;
+    std::string failure;
+  };
+
+  // With the mutex held.
+  void on_connect_request(const dv::CmEvent& event);
+  void on_route_resolved(const dv::CmEvent& event);
+  void on_established(const dv::CmEvent& event);
+  void on_disconnected(const dv::CmEvent& event);
+  Result<void> make_link(dv::CmId id, std::size_t loop, std::uint32_t requester_credits);
+  void close_link(dv::CmId id);
+  /// Closes the link of `id`, or forgets the id when it never had one.
+  void close_or_destroy(dv::CmId id);
+  std::size_t reap_closed();
+  [[nodiscard]] PrivateData own_private_data() const;
+
+  Engine& engine_;
+  const Config& config_;
+  dv::Device<P>& device_;
+  Loops& loops_;
+
+  mutable std::mutex mutex_;
+  std::map<dv::CmId, Managed> links_;
+  std::map<dv::CmId, Attempt> attempts_;
+  std::vector<Managed> husks_;  // connections that were lost, until the application gives them up by disconnect()
+  std::vector<dv::CmId> listeners_;
+  std::atomic<std::size_t> link_count_{0};
+  std::uint32_t xid_seed_;
+  bool stopped_ = false;
+};
+
+}  // namespace rodeo
