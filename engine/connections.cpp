@@ -8,6 +8,14 @@
 
 namespace rodeo {
 
+namespace {
+
+/// Depth of the send queue of a connection with few credits. It stays small because of its memory: the WQEs of many
+/// connections in turn should find their lines in the cache.
+constexpr std::uint32_t kLeastSends = 16;
+
+}  // namespace
+
 template <dv::Provider P>
 Connections<P>::Connections(Engine& engine, const Config& config, dv::Device<P>& device, Loops& loops)
     : engine_(engine), config_(config), device_(device), loops_(loops), xid_seed_(std::random_device{}()) {}
@@ -189,7 +197,8 @@ void Connections<P>::on_disconnected(const dv::CmEvent& event) {
 template <dv::Provider P>
 Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, std::uint32_t requester_credits) {
   const std::uint32_t credits = requester_credits != 0 ? requester_credits : config_.credits;
-  auto qp = device_.make_qp(id, {.send_depth = std::max(64U, 2 * credits), .receive_depth = credits + kReceiveSlack});
+  auto qp = device_.make_qp(
+      id, {.send_depth = std::max(kLeastSends, 2 * credits), .receive_depth = credits + kReceiveSlack});
   if (!qp) return tl::unexpected(qp.error());
   Managed& managed = links_[id];
   managed.link = std::make_unique<Link<P>>();

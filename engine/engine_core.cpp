@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <random>
 
 #include "dv/mlx5/provider.h"
 #include "dv/providers.h"
@@ -21,24 +20,12 @@ namespace {
 /// Room for RPC headers beside the largest item, in a bulk buffer.
 constexpr std::size_t kBulkSlack = 4096;
 constexpr std::uint32_t kMaxCalls = 65536;
-/// Receives of a Responder's QP beyond its credits: messages that are discarded use them, too.
-constexpr std::uint32_t kReceiveSlack = 8;
-/// Depth of the send queue of a connection with few credits. It stays small because of its memory: the WQEs of many
-/// connections in turn should find their lines in the cache.
-constexpr std::uint32_t kLeastSends = 16;
 constexpr std::size_t kCommands = 1024;
 
 [[nodiscard]] std::uint32_t calls_per_loop(const Config& config) {
   const std::uint64_t wanted = std::uint64_t{config.credits} * config.connections + 64;
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wanted, 1024, kMaxCalls));
 }
-
-/// One lcore's job: a loop until told to stop, spinning in between.
-template <class Loop>
-struct LcoreTask {
-  Loop* loop;
-  const std::atomic<bool>* stop;
-};
 
 }  // namespace
 
@@ -116,7 +103,6 @@ Result<void> EngineCore<P>::prepare() {
   if (!region) return tl::unexpected(region.error());
   region_ = *region;
   look_ticks_ = static_cast<std::uint64_t>(pools::tsc_hz() * 20e-6);
-  xid_seed_ = std::random_device{}();
   return make_loops();
 }
 
@@ -173,89 +159,57 @@ Result<void> EngineCore<P>::start() {
   wake_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd_ < 0) return fail("control thread", "eventfd failed", "raise the limit of open files (ulimit -n)");
   for (std::size_t i = 0; i < loops_.size(); ++i) {
-    using Task = LcoreTask<PollLoop<P>>;
-    auto* task = new Task{loops_[i].get(), &stop_loops_};
-    auto launched = eal_->launch(
-        config_.poll_cores[i],
-        [](void* argument) {
-          const std::unique_ptr<Task> mine(static_cast<Task*>(argument));
-          const OnCore on_core(mine->loop->context().memory);
-          while (!mine->stop->load(std::memory_order_relaxed)) {
-            if (mine->loop->step() == 0) pools::relax();
-          }
-        },
-        task);
-    if (!launched) {
-      delete task;
-      stop_threads();
-      return launched;
-    }
+    if (auto ok = launch(config_.poll_cores[i], [this, loop = loops_[i].get()] { run_loop(*loop); }); !ok) return ok;
   }
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    using Task = LcoreTask<Worker>;
-    auto* task = new Task{workers_[i].get(), &stop_workers_};
-    auto launched = eal_->launch(
-        config_.worker_cores[i],
-        [](void* argument) {
-          const std::unique_ptr<Task> mine(static_cast<Task*>(argument));
-          mine->loop->run(*mine->stop);
-        },
-        task);
-    if (!launched) {
-      delete task;
-      stop_threads();
-      return launched;
-    }
+    auto ok = launch(config_.worker_cores[i], [this, worker = workers_[i].get()] { worker->run(stop_workers_); });
+    if (!ok) return ok;
   }
   control_ = std::thread([this] { control_thread(); });
   return {};
 }
 
 template <dv::Provider P>
+template <class Work>
+Result<void> EngineCore<P>::launch(unsigned core, Work work) {
+  auto* task = new Work(std::move(work));
+  auto launched = eal_->launch(
+      core,
+      [](void* argument) {
+        const std::unique_ptr<Work> mine(static_cast<Work*>(argument));
+        (*mine)();
+      },
+      task);
+  if (!launched) {
+    delete task;
+    stop_threads();
+  }
+  return launched;
+}
+
+template <dv::Provider P>
+void EngineCore<P>::run_loop(PollLoop<P>& loop) noexcept {
+  const OnCore on_core(loop.context().memory);
+  while (!stop_loops_.load(std::memory_order_relaxed)) {
+    if (loop.step() == 0) pools::relax();
+  }
+}
+
+template <dv::Provider P>
 Result<void> EngineCore<P>::listen(std::string_view address) {
-  auto parsed = dv::Address::parse(address);
-  if (!parsed) return tl::unexpected(parsed.error());
-  const std::scoped_lock lock(mutex_);
-  auto id = device_->listen(*parsed);
-  if (!id) return tl::unexpected(id.error());
-  listeners_.push_back(*id);
-  return {};
+  return connections_.listen(address);
 }
 
 template <dv::Provider P>
 Result<std::uint64_t> EngineCore<P>::begin_connect(std::string_view address, std::size_t loop, std::uint32_t credits) {
-  auto parsed = dv::Address::parse(address);
-  if (!parsed) return tl::unexpected(parsed.error());
-  if (credits == 0) credits = config_.credits;
-  if (loop >= loops_.size()) return fail(std::string(address), "there is no loop " + std::to_string(loop));
-  if (credits + kReceiveSlack > device_->capabilities().max_queue_depth) {
-    return fail(std::string(address), std::to_string(credits) + " credits are more than the device's queues hold",
-                "ask for at most " + std::to_string(device_->capabilities().max_queue_depth - kReceiveSlack));
-  }
-  const std::scoped_lock lock(mutex_);
-  auto id = device_->connect(*parsed, loops_[loop]->group());
-  if (!id) return tl::unexpected(id.error());
-  attempts_[*id] = {std::string(address), loop, credits, false, {}};
+  auto attempt = connections_.begin_connect(address, loop, credits);
   wake_control();
-  return static_cast<std::uint64_t>(*id);
+  return attempt;
 }
 
 template <dv::Provider P>
 Result<Connection*> EngineCore<P>::finish_connect(std::uint64_t attempt) {
-  const std::scoped_lock lock(mutex_);
-  const auto id = static_cast<dv::CmId>(attempt);
-  const auto it = attempts_.find(id);
-  if (it == attempts_.end()) return fail("connect", "there is no such attempt");
-  if (!it->second.failure.empty()) {
-    auto failure = fail(it->second.address, it->second.failure, "is the engine running, and is that its address?");
-    attempts_.erase(it);
-    return failure;
-  }
-  if (!it->second.established) return nullptr;
-  attempts_.erase(it);
-  const auto link = links_.find(id);
-  if (link == links_.end()) return fail("connect", "the peer closed the connection at once");
-  return link->second.requester.get();
+  return connections_.finish_connect(attempt);
 }
 
 template <dv::Provider P>
@@ -271,31 +225,15 @@ Result<Connection*> EngineCore<P>::connect(std::string_view address, std::size_t
     if (std::chrono::steady_clock::now() >= deadline) break;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  const std::scoped_lock lock(mutex_);
-  const auto id = static_cast<dv::CmId>(*attempt);
-  attempts_.erase(id);
-  device_->disconnect(id);
-  if (links_.contains(id)) {
-    close_link(id);
-  } else {
-    device_->destroy(id);
-  }
+  connections_.abandon_connect(*attempt);
   return fail(std::string(address), "no answer within " + std::to_string(timeout.count()) + " ms",
               "is the engine there stopped or overloaded?");
 }
 
 template <dv::Provider P>
 void EngineCore<P>::disconnect(Connection* connection) {
-  const std::scoped_lock lock(mutex_);
-  std::erase_if(husks_, [&](const Managed& husk) { return husk.requester.get() == connection; });
-  for (auto& [id, managed] : links_) {
-    if (managed.requester.get() != connection || connection == nullptr) continue;
-    managed.released = true;
-    if (!managed.closing) device_->disconnect(id);
-    close_link(id);
-    wake_control();
-    return;
-  }
+  connections_.disconnect(connection);
+  wake_control();
 }
 
 template <dv::Provider P>
@@ -305,10 +243,7 @@ std::size_t EngineCore<P>::step() {
     const OnCore on_core(loop->context().memory);
     work += loop->step();
   }
-  if (time_to_look(work)) {
-    const std::scoped_lock lock(mutex_);
-    work += process_events();
-  }
+  if (time_to_look(work)) work += connections_.process_events();
   return work;
 }
 
@@ -338,162 +273,6 @@ void EngineCore<P>::run_on_loop(std::size_t loop, std::function<void()> work) {
 }
 
 template <dv::Provider P>
-PrivateData EngineCore<P>::own_private_data() const {
-  // R stays 0: the pool's key is persistent and must never be invalidated remotely (RFC 8797 §3.2).
-  return {.send_size = config_.inline_send_bytes, .receive_size = config_.inline_receive_bytes};
-}
-
-template <dv::Provider P>
-std::size_t EngineCore<P>::process_events() {
-  std::size_t work = 0;
-  while (auto event = device_->next_event()) {
-    ++work;
-    switch (event->kind) {
-      case dv::CmEventKind::kConnectRequest:
-        on_connect_request(*event);
-        break;
-      case dv::CmEventKind::kRouteResolved:
-        on_route_resolved(*event);
-        break;
-      case dv::CmEventKind::kEstablished:
-        on_established(*event);
-        break;
-      case dv::CmEventKind::kRejected:
-      case dv::CmEventKind::kUnreachable:
-      case dv::CmEventKind::kDisconnected:
-        on_disconnected(*event);
-        break;
-    }
-  }
-  return work + reap_closed();
-}
-
-template <dv::Provider P>
-Result<void> EngineCore<P>::make_link(dv::CmId id, std::size_t loop, std::uint32_t requester_credits) {
-  const std::uint32_t credits = requester_credits != 0 ? requester_credits : config_.credits;
-  auto qp = device_->make_qp(
-      id, {.send_depth = std::max(kLeastSends, 2 * credits), .receive_depth = credits + kReceiveSlack});
-  if (!qp) return tl::unexpected(qp.error());
-  Managed& managed = links_[id];
-  managed.link = std::make_unique<Link<P>>();
-  link_count_.store(links_.size(), std::memory_order_relaxed);
-  Link<P>& link = *managed.link;
-  link.qp = *qp;
-  link.cm = id;
-  link.loop = loop;
-  if (requester_credits != 0) {
-    xid_seed_ = xid_seed_ * 1664525U + 1013904223U;
-    managed.requester = std::make_unique<Requester<P>>(loops_[loop]->context(), link, requester_credits, xid_seed_);
-    link.requester = managed.requester.get();
-  }
-  bool enough = false;
-  run_on_loop(loop, [&] { enough = loops_[loop]->attach(link); });
-  managed.attached = true;
-  if (!enough) {
-    close_link(id);
-    return fail("connection", "there are not enough small buffers or Calls for its receives",
-                "raise --small-buffers or --connections, or lower --credits");
-  }
-  return {};
-}
-
-template <dv::Provider P>
-void EngineCore<P>::on_connect_request(const dv::CmEvent& event) {
-  const std::size_t loop = event.group % loops_.size();
-  if (stopped_) {
-    device_->reject(event.id, {}, "the engine is stopping");
-    device_->destroy(event.id);
-    return;
-  }
-  if (auto made = make_link(event.id, loop, 0); !made) {
-    device_->reject(event.id, {}, made.error().message());
-    if (!links_.contains(event.id)) device_->destroy(event.id);
-    return;
-  }
-  const PrivateData own = own_private_data();
-  const InlineThresholds thresholds = inline_thresholds(own, decode_private_data(event.private_data));
-  Link<P>& link = *links_[event.id].link;
-  // Before accept(): the first Call may arrive as soon as the peer has the answer.
-  run_on_loop(loop, [&] { loops_[loop]->establish(link, thresholds.outgoing, thresholds.incoming); });
-  if (auto accepted = device_->accept(event.id, encode_private_data(own)); !accepted) close_link(event.id);
-}
-
-template <dv::Provider P>
-void EngineCore<P>::on_route_resolved(const dv::CmEvent& event) {
-  const auto attempt = attempts_.find(event.id);
-  if (attempt == attempts_.end()) {
-    device_->destroy(event.id);
-    return;
-  }
-  auto made = make_link(event.id, attempt->second.loop, attempt->second.credits);
-  if (made) made = device_->finish_connect(event.id, encode_private_data(own_private_data()));
-  if (made) return;
-  attempt->second.failure = made.error().message();
-  if (links_.contains(event.id)) {
-    close_link(event.id);
-  } else {
-    device_->destroy(event.id);
-  }
-}
-
-template <dv::Provider P>
-void EngineCore<P>::on_established(const dv::CmEvent& event) {
-  const auto attempt = attempts_.find(event.id);
-  const auto managed = links_.find(event.id);
-  if (attempt == attempts_.end() || managed == links_.end()) return;  // the passive side was ready before
-  const InlineThresholds thresholds = inline_thresholds(own_private_data(), decode_private_data(event.private_data));
-  Link<P>& link = *managed->second.link;
-  run_on_loop(link.loop, [&] { loops_[link.loop]->establish(link, thresholds.outgoing, thresholds.incoming); });
-  attempt->second.established = true;
-}
-
-template <dv::Provider P>
-void EngineCore<P>::on_disconnected(const dv::CmEvent& event) {
-  if (const auto attempt = attempts_.find(event.id); attempt != attempts_.end() && !attempt->second.established) {
-    attempt->second.failure = event.reason.empty() ? std::string(to_string(event.kind)) : event.reason;
-  }
-  if (links_.contains(event.id)) {
-    device_->disconnect(event.id);
-    close_link(event.id);
-  } else {
-    device_->destroy(event.id);
-  }
-}
-
-template <dv::Provider P>
-void EngineCore<P>::close_link(dv::CmId id) {
-  Managed& managed = links_[id];
-  if (managed.closing) return;
-  managed.closing = true;
-  Link<P>& link = *managed.link;
-  run_on_loop(link.loop, [&] { loops_[link.loop]->begin_close(link); });
-}
-
-template <dv::Provider P>
-std::size_t EngineCore<P>::reap_closed() {
-  std::size_t reaped = 0;
-  for (auto it = links_.begin(); it != links_.end();) {
-    // Acquire: pairs with the loop's release; it will not touch the link again.
-    if (!it->second.link->closed.load(std::memory_order_acquire)) {
-      ++it;
-      continue;
-    }
-    if (!it->second.closing) device_->disconnect(it->first);
-    device_->destroy(it->first);
-    if (it->second.requester != nullptr && !it->second.released) husks_.push_back(std::move(it->second));
-    it = links_.erase(it);
-    ++reaped;
-  }
-  link_count_.store(links_.size(), std::memory_order_relaxed);
-  return reaped;
-}
-
-template <dv::Provider P>
-bool EngineCore<P>::anything_closing() const {
-  return std::any_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second.closing; });
-}
-
-template <dv::Provider P>
 void EngineCore<P>::control_thread() {
   const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
   for (const int fd : {device_->event_fd(), wake_fd_}) {
@@ -507,12 +286,8 @@ void EngineCore<P>::control_thread() {
   constexpr int kIdleMs = 100;
   constexpr int kClosingMs = 1;
   while (!stop_control_.load()) {
-    int timeout = kIdleMs;
-    {
-      const std::scoped_lock lock(mutex_);
-      process_events();
-      if (anything_closing()) timeout = kClosingMs;
-    }
+    connections_.process_events();
+    const int timeout = connections_.anything_closing() ? kClosingMs : kIdleMs;
     epoll_event ready[2];
     ::epoll_wait(epoll, ready, 2, timeout);
     std::uint64_t count = 0;
@@ -541,13 +316,8 @@ void EngineCore<P>::stop_threads() {
 
 template <dv::Provider P>
 void EngineCore<P>::stop(std::chrono::milliseconds patience) {
-  {
-    const std::scoped_lock lock(mutex_);
-    if (stopped_) return;
-    stopped_ = true;
-    for (const dv::CmId listener : listeners_) device_->destroy(listener);
-    listeners_.clear();
-  }
+  if (!connections_.stop_accepting()) return;
+  stopped_ = true;
   using Clock = std::chrono::steady_clock;
   const auto turn = [&] {
     if (threaded()) {
@@ -566,13 +336,7 @@ void EngineCore<P>::stop(std::chrono::milliseconds patience) {
   };
   for (const auto deadline = Clock::now() + patience; running && Clock::now() < deadline && calls_out() != 0;) turn();
   // 2. Every connection says goodbye and drains.
-  if (running) {
-    const std::scoped_lock lock(mutex_);
-    for (auto& [id, managed] : links_) {
-      if (!managed.closing) device_->disconnect(id);
-      close_link(id);
-    }
-  }
+  if (running) connections_.close_all();
   constexpr auto kDrain = std::chrono::milliseconds(300);
   for (const auto deadline = Clock::now() + kDrain; running && Clock::now() < deadline && connection_count() != 0;) {
     turn();

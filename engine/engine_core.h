@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The engine: its loops, workers and memory, and the connection management that feeds them.
+// The engine: its loops, workers and memory, and the threads they run on; connection management is in connections.h.
 //
 // Threads: poll and worker cores run on EAL lcores. One control thread sleeps in epoll for the device's connection
 // events and does all that is slow about a connection. Without poll cores there are no threads, and step() does a turn
-// of everything. A mutex serialises whoever manages connections; the loops never take it: what concerns a loop's own
-// state is sent to it as a Command.
+// of everything. What concerns a loop's own state is sent to it as a Command.
 
 #include <atomic>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "engine/connections.h"
 #include "engine/poll_loop.h"
-#include "engine/private_data.h"
 #include "engine/rodeo.h"
 #include "engine/worker.h"
 #include "pools/eal.h"
@@ -51,46 +48,22 @@ class EngineCore final : public Engine {
   const std::vector<std::string>& warnings() const noexcept override { return warnings_; }
   std::vector<std::string> describe() const override;
   std::vector<CounterValue> counters() const override;
-  std::size_t connection_count() const noexcept override { return link_count_.load(std::memory_order_relaxed); }
+  std::size_t connection_count() const noexcept override { return connections_.count(); }
   std::pair<bool, std::string> audit() const override;
 
  private:
-  /// One connection as the control side sees it.
-  struct Managed {
-    std::unique_ptr<Link<P>> link;
-    std::unique_ptr<Requester<P>> requester;
-    bool attached = false;
-    bool closing = false;
-    bool released = false;  // the application has called disconnect()
-  };
-  /// A connect that is under way, or that failed.
-  struct Attempt {
-    std::string address;
-    std::size_t loop = 0;
-    std::uint32_t credits = 0;
-    bool established = false;
-    std::string failure;
-  };
-
   EngineCore(std::unique_ptr<dv::Device<P>> device, const Config& config)
-      : config_(config), device_(std::move(device)) {}
+      : config_(config), device_(std::move(device)), connections_(*this, config_, *device_, loops_) {}
 
   Result<void> prepare();
   Result<void> make_loops();
   [[nodiscard]] bool threaded() const noexcept { return !config_.poll_cores.empty(); }
 
-  // With the mutex held.
-  std::size_t process_events();
-  void on_connect_request(const dv::CmEvent& event);
-  void on_route_resolved(const dv::CmEvent& event);
-  void on_established(const dv::CmEvent& event);
-  void on_disconnected(const dv::CmEvent& event);
-  Result<void> make_link(dv::CmId id, std::size_t loop, std::uint32_t requester_credits);
-  void close_link(dv::CmId id);
-  std::size_t reap_closed();
-  [[nodiscard]] bool anything_closing() const;
-  [[nodiscard]] PrivateData own_private_data() const;
-
+  /// Runs `work` on the lcore of `core`. When that cannot be, everything stops.
+  template <class Work>
+  Result<void> launch(unsigned core, Work work);
+  /// A poll core's life.
+  void run_loop(PollLoop<P>& loop) noexcept;
   [[nodiscard]] bool time_to_look(std::size_t work) noexcept;
   void control_thread();
   void wake_control() const;
@@ -106,14 +79,7 @@ class EngineCore final : public Engine {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<PollLoop<P>>> loops_;
   std::vector<std::string> warnings_;
-
-  mutable std::mutex mutex_;
-  std::map<dv::CmId, Managed> links_;
-  std::map<dv::CmId, Attempt> attempts_;
-  std::vector<Managed> husks_;  // connections that were lost, until the application gives them up by disconnect()
-  std::vector<dv::CmId> listeners_;
-  std::atomic<std::size_t> link_count_{0};
-  std::uint32_t xid_seed_ = 0;
+  Connections<P> connections_;
 
   std::atomic<bool> stop_control_{false};
   std::atomic<bool> stop_loops_{false};
