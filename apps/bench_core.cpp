@@ -50,7 +50,11 @@ std::size_t BenchCore::sink_bytes(const Mix& mix) noexcept {
 }
 
 BenchCore::BenchCore(const Setup& setup)
-    : verify_(setup.verify), schedule_(schedule(*setup.mix)), quota_(setup.quota), slots_(setup.window) {
+    : verify_(setup.verify),
+      schedule_(schedule(*setup.mix)),
+      quota_(setup.quota),
+      slots_(setup.window),
+      news_fd_(setup.news_fd) {
   const Credential credential = bench_credential();
   for (const MixEntry& entry : setup.mix->entries) {
     shapes_.emplace_back(entry, credential, setup.pattern, setup.verify);
@@ -142,11 +146,11 @@ void BenchCore::refused(Slot& slot, SubmitOutcome outcome) noexcept {
   if (outcome == SubmitOutcome::kTooLarge) {
     ++counts_.unsendable;
     sending_ = false;
-    failed_.store(true, std::memory_order_relaxed);
+    note_failure();
     return;
   }
   if (outcome == SubmitOutcome::kClosed) {  // the slot rests
-    failed_.store(true, std::memory_order_relaxed);
+    note_failure();
     return;
   }
   if (measuring_) ++counts_.refusals[static_cast<std::size_t>(outcome)];
@@ -155,9 +159,21 @@ void BenchCore::refused(Slot& slot, SubmitOutcome outcome) noexcept {
   waiting_[last] = &slot;
 }
 
+void BenchCore::note_failure() noexcept {
+  if (failed_.exchange(true, std::memory_order_relaxed)) return;
+  tell();
+}
+
+/// The only system call of a run: once for the first failure, once for the end.
+void BenchCore::tell() noexcept {
+  if (news_fd_ < 0) return;
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(news_fd_, &one, sizeof one));
+}
+
 void BenchCore::note_error(const Reply& reply) noexcept {
   ++counts_.errors[static_cast<std::size_t>(reply.error)];
-  if (reply.error == CallError::kConnectionLost) failed_.store(true, std::memory_order_relaxed);
+  if (reply.error == CallError::kConnectionLost) note_failure();
 }
 
 void BenchCore::retry_waiting(std::uint64_t now) noexcept {
@@ -191,6 +207,7 @@ std::size_t BenchCore::turn() noexcept {
   } else if (in_flight_ == 0) {
     phase_ = Phase::kOver;
     finished_.store(true, std::memory_order_release);  // pairs with the acquire in finished()
+    tell();
   }
   replies_.store(replies_seen_, std::memory_order_relaxed);
   return 1;  // never idle while there is something to measure

@@ -45,6 +45,7 @@ class BenchCore {
     RegisteredBytes sinks;  // of all slots
     bool verify = true;
     std::uint64_t quota = std::numeric_limits<std::uint64_t>::max();  // calls to measure
+    int news_fd = -1;  // an eventfd that hears of the first failure and of the end; -1: nobody listens
   };
   explicit BenchCore(const Setup& setup);
   BenchCore(const BenchCore&) = delete;
@@ -89,6 +90,9 @@ class BenchCore {
   void retry_waiting(std::uint64_t now) noexcept;
   void change_phase(std::uint64_t now) noexcept;
   void stop_measuring(std::uint64_t now) noexcept;
+  /// Marks the run as failed, and wakes whoever waits for it when that is news.
+  [[gnu::noinline, gnu::cold]] void note_failure() noexcept;
+  [[gnu::noinline, gnu::cold]] void tell() noexcept;
 
   // Hot.
   bool sending_ = false;
@@ -119,6 +123,7 @@ class BenchCore {
   std::vector<PreparedCall*> calls_by_slot_;
   std::vector<Slot> slots_;
   Histogram histogram_;
+  int news_fd_;
 
   alignas(64) std::atomic<std::uint64_t> replies_ = 0;
   std::atomic<bool> finished_ = false;

@@ -2,10 +2,12 @@
 #include "apps/bench_run.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "apps/command_line.h"
 #include "apps/pattern.h"
@@ -16,6 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// How soon an interruption or a stall is noticed. Each look takes the control thread to a core, which may be one that
+/// is being measured; the cores themselves say when they have finished or failed.
+constexpr int kLookMs = 100;
 constexpr std::size_t kBulkHeadroom = 4096;  // headers and arguments around a payload in a long message
 
 /// Part `index` of `total` split into `parts` as evenly as whole numbers allow.
@@ -42,11 +47,19 @@ Config engine_config(const BenchOptions& options) {
 class Run {
  public:
   explicit Run(const BenchOptions& options) : options_(options) {}
+  ~Run() {
+    engine_.reset();  // its cores write to the descriptor
+    if (news_fd_ >= 0) ::close(news_fd_);
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   Result<BenchResult> execute() {
     auto opened = Engine::open(options_.address, engine_config(options_));
     if (!opened) return tl::unexpected(opened.error());
     engine_ = std::move(*opened);
+    news_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (news_fd_ < 0) return fail("rodeo bench", "eventfd failed", "raise the limit of open files (ulimit -n)");
     make_cores();
     if (auto started = engine_->start(); !started) return tl::unexpected(started.error());
     if (auto connected = connect(); !connected) return tl::unexpected(connected.error());
@@ -73,6 +86,7 @@ class Run {
       setup.sinks = sinks.first(sink_bytes);
       sinks = sinks.subspan(sink_bytes);
       setup.verify = !options_.no_verify;
+      setup.news_fd = news_fd_;
       if (options_.count != 0) setup.quota = share_of(options_.count, loop, loops);
       cores_.push_back(std::make_unique<BenchCore>(setup));
       engine_->add_poller(loop, [core = cores_.back().get()] { return core->turn(); });
@@ -105,7 +119,7 @@ class Run {
     std::uint64_t replies = 0;
     Clock::time_point heard = Clock::now();
     for (;;) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      await_news();
       if (std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->finished(); })) {
         return any_failed() ? lost() : std::string();
       }
@@ -120,6 +134,14 @@ class Run {
         return fmt::format("no reply for {} s", patience_seconds());
       }
     }
+  }
+
+  /// Until a core has finished or failed, or it is time for a look.
+  void await_news() const {
+    pollfd news{.fd = news_fd_, .events = POLLIN, .revents = 0};
+    if (::poll(&news, 1, kLookMs) <= 0) return;
+    std::uint64_t count = 0;
+    static_cast<void>(!::read(news_fd_, &count, sizeof count));
   }
 
   bool any_failed() const {
@@ -177,6 +199,7 @@ class Run {
   std::vector<std::unique_ptr<BenchCore>> cores_;
   std::vector<std::vector<Connection*>> connections_;  // by core
   std::uint32_t credits_seen_ = 0;
+  int news_fd_ = -1;
   std::unique_ptr<Engine> engine_;
 };
 
