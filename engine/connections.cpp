@@ -197,8 +197,8 @@ void Connections<P>::on_disconnected(const dv::CmEvent& event) {
 template <dv::Provider P>
 Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, std::uint32_t requester_credits) {
   const std::uint32_t credits = requester_credits != 0 ? requester_credits : config_.credits;
-  auto qp = device_.make_qp(
-      id, {.send_depth = std::max(kLeastSends, 2 * credits), .receive_depth = credits + kReceiveSlack});
+  auto qp =
+      device_.make_qp(id, {.send_depth = std::max(kLeastSends, 2 * credits), .receive_depth = credits + kReceiveSlack});
   if (!qp) return tl::unexpected(qp.error());
   Managed& managed = links_[id];
   managed.link = std::make_unique<Link<P>>();
