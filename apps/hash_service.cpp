@@ -197,6 +197,7 @@ std::size_t HashService::expire(bool everything) noexcept {
   const std::uint64_t idle = pools::ns_to_ticks(kIdleSeconds * 1e9);
   std::size_t answered = 0;
   for (Session& session : sessions_) {
+    if (session.id.load(std::memory_order_relaxed) == 0) continue;  // a poll core takes no lock for nothing
     const std::unique_lock lock(session.mutex);
     const std::uint64_t age = now - std::min(now, session.used_ticks);
     if (session.id == 0 || session.hashing) continue;

@@ -11,6 +11,7 @@
 #include <openssl/evp.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -53,7 +54,8 @@ class HashService {
   };
   struct Session {
     std::mutex mutex;
-    std::uint64_t id = 0;  // 0: free
+    /// 0: free. Written under the lock; expire() looks without it, and takes the lock of those in use only.
+    std::atomic<std::uint64_t> id{0};
     std::unique_ptr<EVP_MD_CTX, FreeDigest> digest;
     std::uint64_t next_offset = 0;
     std::uint64_t used_ticks = 0;
