@@ -73,6 +73,13 @@ struct CmEvent {
   std::string reason;                   // kRejected, kUnreachable, kDisconnected: one sentence
 };
 
+/// What of a device is in use. A connection that is gone leaves nothing of it behind.
+struct Usage {
+  std::uint32_t queue_pairs = 0;  // made and not destroyed
+  std::uint32_t memory_windows = 0;
+  std::uint32_t memory_regions = 0;
+};
+
 template <Provider P>
 class Device {
  public:
@@ -82,6 +89,7 @@ class Device {
   virtual ~Device() = default;
 
   [[nodiscard]] virtual const Capabilities& capabilities() const noexcept = 0;
+  [[nodiscard]] virtual Usage usage() const noexcept = 0;
 
   /// Registers `range`, which `fd` backs from `fd_offset` on. Register everything before the first connection.
   [[nodiscard]] virtual Result<MemoryRegion> register_memory(std::span<std::byte> range, int fd, std::size_t fd_offset,

@@ -63,6 +63,14 @@ void Hca::Link::assign(GroupState& owner) noexcept {
   ++group->connections;
 }
 
+Usage Hca::usage() const noexcept {
+  const auto used = [](const Region& region) { return region.key != 0; };
+  return {.queue_pairs = queue_pairs_,
+          .memory_windows = static_cast<std::uint32_t>(window_owners_.size()),
+          .memory_regions = static_cast<std::uint32_t>(
+              std::count_if(std::begin(own_regions_.slots), std::end(own_regions_.slots), used))};
+}
+
 Result<MemoryRegion> Hca::register_memory(std::span<std::byte> range, int fd, std::size_t fd_offset, Access access) {
   if (range.empty()) return fail(kWhere, "a region of 0 bytes was to be registered", "register at least one page");
   if (has_connections()) {
@@ -200,6 +208,7 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
     group.soft.engine_limit.store(group_slot + 1, std::memory_order_release);
   }
   link.bundle = std::move(bundle);
+  ++queue_pairs_;
   return link.bundle->qp.get();
 }
 
@@ -227,6 +236,7 @@ void Hca::mark_peer_gone(QpBundle& bundle) noexcept {
 }
 
 void Hca::retire(std::unique_ptr<QpBundle> bundle) {
+  --queue_pairs_;
   GroupState& group = *bundle->lane->group;
   SendEngine& engine = bundle->engine;
   engine.retired.store(true, std::memory_order_release);

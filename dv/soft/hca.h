@@ -43,6 +43,7 @@ class Hca : public mlx5::Device {
   ~Hca() override;
 
   [[nodiscard]] const Capabilities& capabilities() const noexcept override { return capabilities_; }
+  [[nodiscard]] Usage usage() const noexcept override;
   [[nodiscard]] Result<MemoryRegion> register_memory(std::span<std::byte> range, int fd, std::size_t fd_offset,
                                                      Access access) override;
   [[nodiscard]] Result<mlx5::PollGroup*> make_poll_group() override;
@@ -110,6 +111,7 @@ class Hca : public mlx5::Device {
   IndexPool windows_;
   std::unordered_map<std::uint32_t, QpBundle*> window_owners_;
   std::uint64_t last_id_ = 0;
+  std::uint32_t queue_pairs_ = 0;
 
  protected:
   // Last, as it is the first to go: what it keeps gives its numbers back to the pools above.
