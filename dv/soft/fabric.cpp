@@ -33,6 +33,12 @@ void Fabric::load_faults(FaultPlan plan) {
   if (state_->scheduler != nullptr) state_->scheduler->load(std::move(plan));
 }
 
+std::uint32_t Fabric::faults_injected() const noexcept {
+  return state_->scheduler == nullptr ? 0 : state_->scheduler->injected();
+}
+
+bool Fabric::alive(std::uint32_t index) const noexcept { return state_->device(index) != nullptr; }
+
 void Fabric::kill_device(std::uint32_t index) { state_->kill(index); }
 
 }  // namespace rodeo::dv::soft

@@ -45,10 +45,14 @@ class Fabric {
   void replay(std::vector<std::uint32_t> choices);
   /// Scheduled only.
   void load_faults(FaultPlan plan);
+  /// Scheduled: how often the rules of the present plan have acted.
+  [[nodiscard]] std::uint32_t faults_injected() const noexcept;
 
   /// As if the process of device `index` (in the order of open_device) were killed: it executes nothing more, and its
   /// connections vanish.
   void kill_device(std::uint32_t index);
+  /// Whether device `index` is open and has not been killed.
+  [[nodiscard]] bool alive(std::uint32_t index) const noexcept;
 
  private:
   std::shared_ptr<FabricState> state_;

@@ -413,6 +413,11 @@ void FabricDevice::emit(Connection& connection, CmEventKind kind, std::vector<st
 void FabricDevice::drop_connection_of(const SendEngine& engine) {
   for (const auto& [id, connection] : connections_) {
     if (!connection->bundle || &connection->bundle->engine != &engine) continue;
+    // Nothing passes in either direction from now on; that the connection is gone is heard of later.
+    cut(*connection->bundle);
+    if (FabricDevice* peer = fabric_->device(connection->peer_device)) {
+      if (Connection* other = peer->find(connection->peer); other != nullptr && other->bundle) cut(*other->bundle);
+    }
     FabricMessage message;
     message.type = FabricMessage::Type::kClosed;
     message.reason = "the connection dropped";
@@ -423,6 +428,11 @@ void FabricDevice::drop_connection_of(const SendEngine& engine) {
     fabric_->send(index_, std::move(message));
     return;
   }
+}
+
+void FabricDevice::cut(QpBundle& bundle) {
+  if (fabric_->scheduler != nullptr) fabric_->scheduler->cut(bundle.engine);
+  mark_peer_gone(bundle);
 }
 
 void FabricDevice::fall_silent() {

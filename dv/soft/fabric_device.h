@@ -107,6 +107,7 @@ class FabricDevice final : public Hca {
   void drop_unused_lanes();
   [[nodiscard]] std::shared_ptr<const PeerMemory> memory_for_peers() const;
   void drop_connection_of(const SendEngine& engine);
+  void cut(QpBundle& bundle);
   void fall_silent();
 
   std::shared_ptr<FabricState> fabric_;

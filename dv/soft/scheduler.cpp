@@ -29,6 +29,7 @@ void Scheduler::add(SendEngine& engine, std::uint32_t device, std::uint32_t qp) 
 void Scheduler::load(FaultPlan plan) {
   plan_ = std::move(plan);
   matches_.assign(plan_.rules.size(), 0);
+  injected_ = 0;
 }
 
 void Scheduler::replay(std::vector<std::uint32_t> choices) {
@@ -38,7 +39,16 @@ void Scheduler::replay(std::vector<std::uint32_t> choices) {
 
 void Scheduler::silence(std::uint32_t device) {
   for (const auto& queue : queues_) {
-    if (queue->device == device) queue->silent = true;
+    if (queue->device != device || queue->silent) continue;
+    queue->silent = true;
+    SendEngine& engine = *queue->engine;
+    // Its own completions may reach it, so that whoever owns the dead device can drain and destroy it.
+    for (const HeldSend& send : queue->sends) {
+      if (send.signalled && engine.group->send_cq.has_room()) engine.group->send_cq.put(send.cqe);
+    }
+    queue->sends.clear();
+    engine.observer = nullptr;
+    by_engine_.erase(&engine);
   }
 }
 
@@ -65,7 +75,7 @@ std::size_t Scheduler::choose(std::size_t count) {
 
 void Scheduler::fire_due_timers() {
   for (const auto& queue : queues_) {
-    if (!queue->timed || queue->due_ns > now_ns_) continue;
+    if (!queue->timed || queue->silent || queue->due_ns > now_ns_) continue;
     queue->timed = false;
     queue->runnable = true;
     queue->engine->gate &= ~SendEngine::kWaiting;
@@ -188,6 +198,7 @@ bool Scheduler::inject(Queue& queue) {
     if (rule.probability < 1.0 && static_cast<double>(random() % (1U << 30)) >= rule.probability * kDenominator) {
       continue;
     }
+    ++injected_;
     switch (rule.action) {
       case FaultAction::kDelay:
         queue.delayed = true;
@@ -220,6 +231,18 @@ void Scheduler::publish_receive(Queue& queue) {
   queue.engine->outlet->cq.put(queue.receives.front());
   queue.receives.pop_front();
   finish_leaving(queue);
+}
+
+void Scheduler::publish_all_receives(Queue& queue) {
+  CqWriter& cq = queue.engine->outlet->cq;
+  while (!queue.receives.empty() && cq.has_room()) {
+    cq.put(queue.receives.front());
+    queue.receives.pop_front();
+  }
+}
+
+void Scheduler::cut(const SendEngine& engine) {
+  if (const auto found = by_engine_.find(&engine); found != by_engine_.end()) publish_all_receives(*found->second);
 }
 
 /// The peer hears that we are done with it after everything else it is to hear.
@@ -262,10 +285,7 @@ void Scheduler::forget(SendEngine& engine) noexcept {
   const auto found = by_engine_.find(&engine);
   if (found == by_engine_.end()) return;
   Queue& queue = *found->second;
-  while (!queue.silent && !queue.receives.empty() && engine.outlet->cq.has_room()) {
-    engine.outlet->cq.put(queue.receives.front());
-    queue.receives.pop_front();
-  }
+  publish_all_receives(queue);
   by_engine_.erase(found);
   std::erase_if(queues_, [&](const auto& entry) { return entry.get() == &queue; });
 }

@@ -48,9 +48,13 @@ class Scheduler final : public Observer {
   std::size_t run_until_idle(std::size_t limit);
 
   [[nodiscard]] std::uint64_t now_ns() const noexcept { return now_ns_; }
+  /// How often the rules of the present plan have acted.
+  [[nodiscard]] std::uint32_t injected() const noexcept { return injected_; }
   [[nodiscard]] const std::vector<std::uint32_t>& choices() const noexcept { return choices_; }
-  /// The device's queues stop for good.
+  /// The device's queues stop for good, and are no business of the scheduler any more.
   void silence(std::uint32_t device);
+  /// Nothing more will come from this queue: what it has delivered shows now.
+  void cut(const SendEngine& engine);
 
   // Observer.
   void on_doorbell(SendEngine& engine) noexcept override;
@@ -99,6 +103,7 @@ class Scheduler final : public Observer {
   /// Acts on a matching fault rule; true when the WQE must not be executed now.
   [[nodiscard]] bool inject(Queue& queue);
   void publish_receive(Queue& queue);
+  static void publish_all_receives(Queue& queue);
   void finish_leaving(Queue& queue);
 
   Messages messages_;
@@ -109,6 +114,7 @@ class Scheduler final : public Observer {
   std::unordered_map<const SendEngine*, Queue*> by_engine_;
   FaultPlan plan_;
   std::vector<std::uint32_t> matches_;  // of each rule
+  std::uint32_t injected_ = 0;
   std::vector<Item> items_;
   std::vector<std::uint32_t> choices_;
   std::vector<std::uint32_t> replayed_;
