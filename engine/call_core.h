@@ -77,6 +77,7 @@ class CallCore final : public Call {
   bool reply_prepared = false;   // the form of the Reply is decided
   bool send_posted = false;
   bool recognised = false;       // its header was seen before
+  bool waiting = false;          // in a CallQueue, which alone may drop it
   std::uint16_t tokens_out = 0;  // completions that the Call waits for
   ReplyForm form = ReplyForm::kMsg;
   Denial denial = Denial::kNone;
@@ -130,6 +131,7 @@ class CallQueue {
   [[nodiscard]] bool empty() const noexcept { return head_ == nullptr; }
   [[nodiscard]] CallCore* front() const noexcept { return head_; }
   void push(CallCore* call) noexcept {
+    call->waiting = true;
     call->next = nullptr;
     (head_ == nullptr ? head_ : tail_->next) = call;
     tail_ = call;
@@ -137,6 +139,7 @@ class CallQueue {
   CallCore* pop() noexcept {
     CallCore* call = head_;
     head_ = call->next;
+    call->waiting = false;
     return call;
   }
 

@@ -65,8 +65,10 @@ class Responder {
   void on_token(std::uint32_t index, dv::Status status) noexcept {
     CallCore& call = loop_.calls.at(index - 1);
     --call.tokens_out;
-    if (status != dv::Status::kSuccess || call.link->state != LinkState::kOpen) return drop(call);
-    if (call.send_posted) {
+    if (status != dv::Status::kSuccess || call.link->state != LinkState::kOpen) {
+      // One that waits for room, its Writes posted and its Send not, is dropped when its turn comes.
+      if (!call.waiting) drop(call);
+    } else if (call.send_posted) {
       if (call.tokens_out == 0) finish(call);
     } else if (call.pulling) {
       call.pulling = false;
