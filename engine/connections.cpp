@@ -148,8 +148,13 @@ void Connections<P>::on_connect_request(const dv::CmEvent& event) {
     return;
   }
   if (auto made = make_link(event.id, loop, 0); !made) {
-    device_.reject(event.id, {}, made.error().message());
-    if (!links_.contains(event.id)) device_.destroy(event.id);
+    if (const auto link = links_.find(event.id); link != links_.end()) {
+      // The device destroys what it rejects, and this QP has receives that must come back first.
+      link->second.refusal = made.error().message();
+    } else {
+      device_.reject(event.id, {}, made.error().message());
+      device_.destroy(event.id);
+    }
     return;
   }
   const PrivateData own = own_private_data();
@@ -250,6 +255,7 @@ std::size_t Connections<P>::reap_closed() {
       continue;
     }
     if (!it->second.closing) device_.disconnect(it->first);
+    if (!it->second.refusal.empty()) device_.reject(it->first, {}, it->second.refusal);
     device_.destroy(it->first);
     if (it->second.requester != nullptr && !it->second.released) husks_.push_back(std::move(it->second));
     it = links_.erase(it);

@@ -58,6 +58,7 @@ class Connections {
     std::unique_ptr<Requester<P>> requester;
     bool closing = false;
     bool released = false;  // the application has called disconnect()
+    std::string refusal;    // not empty: the connection is rejected with this once its QP has drained
   };
   /// A connect that is under way, or that failed.
   struct Attempt {
