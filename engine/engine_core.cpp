@@ -387,8 +387,26 @@ template <dv::Provider P>
 std::pair<bool, std::string> EngineCore<P>::audit() const {
   const pools::Audit small = memory_->small().audit();
   const pools::Audit bulk = memory_->bulk().audit();
-  const bool ok = small.adds_up() && bulk.adds_up() && (!stopped_ || (small.held == 0 && bulk.held == 0));
-  return {ok, "small buffers: " + small.to_string() + "; bulk buffers: " + bulk.to_string()};
+  bool ok = small.adds_up() && bulk.adds_up();
+  std::string text = "small buffers: " + small.to_string() + "; bulk buffers: " + bulk.to_string();
+  if (!stopped_) return {ok, text};
+  // Nothing runs any more, so what belongs to the loops and the device may be looked at, too.
+  ok = ok && small.held == 0 && bulk.held == 0;
+  std::uint32_t calls = 0;
+  std::uint32_t chunk_lists = 0;
+  std::uint32_t receives = 0;
+  for (const auto& loop : loops_) {
+    const LoopContext<P>& context = loop->context();
+    calls += context.calls.out();
+    chunk_lists += context.chunks.out();
+    receives += context.limits.calls - context.receive_slots;
+  }
+  const dv::Usage usage = device_->usage();
+  ok = ok && calls == 0 && chunk_lists == 0 && receives == 0 && usage.queue_pairs == 0 && usage.memory_windows == 0 &&
+       usage.memory_regions == 1;
+  text += fmt::format("; Calls: {}; chunk lists: {}; receives granted: {}; QPs: {}; memory windows: {}; regions: {}",
+                      calls, chunk_lists, receives, usage.queue_pairs, usage.memory_windows, usage.memory_regions);
+  return {ok, text};
 }
 
 template class EngineCore<dv::mlx5::Provider>;
