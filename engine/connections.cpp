@@ -10,9 +10,12 @@ namespace rodeo {
 
 namespace {
 
-/// Depth of the send queue of a connection with few credits. It stays small because of its memory: the WQEs of many
+/// Depth of a connection's send queue. With few credits it stays small because of its memory: the WQEs of many
 /// connections in turn should find their lines in the cache.
-constexpr std::uint32_t kLeastSends = 16;
+[[nodiscard]] constexpr std::uint32_t send_depth(std::uint32_t credits) noexcept {
+  constexpr std::uint32_t kFewCredits = 4;
+  return std::max(credits <= kFewCredits ? 16U : 32U, 2 * credits);
+}
 
 }  // namespace
 
@@ -202,8 +205,7 @@ void Connections<P>::on_disconnected(const dv::CmEvent& event) {
 template <dv::Provider P>
 Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, std::uint32_t requester_credits) {
   const std::uint32_t credits = requester_credits != 0 ? requester_credits : config_.credits;
-  auto qp =
-      device_.make_qp(id, {.send_depth = std::max(kLeastSends, 2 * credits), .receive_depth = credits + kReceiveSlack});
+  auto qp = device_.make_qp(id, {.send_depth = send_depth(credits), .receive_depth = credits + kReceiveSlack});
   if (!qp) return tl::unexpected(qp.error());
   Managed& managed = links_[id];
   managed.link = std::make_unique<Link<P>>();
