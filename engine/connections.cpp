@@ -66,6 +66,7 @@ Result<Connection*> Connections<P>::finish_connect(std::uint64_t attempt) {
   attempts_.erase(it);
   const auto link = links_.find(id);
   if (link == links_.end()) return fail("connect", "the peer closed the connection at once");
+  link->second.handed_out = true;
   return link->second.requester.get();
 }
 
@@ -84,7 +85,7 @@ void Connections<P>::disconnect(const Connection* connection) {
   std::erase_if(husks_, [&](const Managed& husk) { return husk.requester.get() == connection; });
   for (auto& [id, managed] : links_) {
     if (managed.requester.get() != connection || connection == nullptr) continue;
-    managed.released = true;
+    managed.handed_out = false;
     if (!managed.closing) device_.disconnect(id);
     close_link(id);
     return;
@@ -259,12 +260,18 @@ std::size_t Connections<P>::reap_closed() {
     if (!it->second.closing) device_.disconnect(it->first);
     if (!it->second.refusal.empty()) device_.reject(it->first, {}, it->second.refusal);
     device_.destroy(it->first);
-    if (it->second.requester != nullptr && !it->second.released) husks_.push_back(std::move(it->second));
+    if (it->second.handed_out) husks_.push_back(std::move(it->second));
     it = links_.erase(it);
     ++reaped;
   }
   link_count_.store(links_.size(), std::memory_order_relaxed);
   return reaped;
+}
+
+template <dv::Provider P>
+std::size_t Connections<P>::husk_count() const {
+  const std::scoped_lock lock(mutex_);
+  return husks_.size();
 }
 
 template <dv::Provider P>

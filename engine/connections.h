@@ -50,6 +50,8 @@ class Connections {
   void close_all();
   /// Any thread.
   [[nodiscard]] std::size_t count() const noexcept { return link_count_.load(std::memory_order_relaxed); }
+  /// Lost connections that the application has not given up yet.
+  [[nodiscard]] std::size_t husk_count() const;
 
  private:
   /// One connection as the control side sees it.
@@ -57,8 +59,8 @@ class Connections {
     std::unique_ptr<Link<P>> link;
     std::unique_ptr<Requester<P>> requester;
     bool closing = false;
-    bool released = false;  // the application has called disconnect()
-    std::string refusal;    // not empty: the connection is rejected with this once its QP has drained
+    bool handed_out = false;  // the application has its Requester, and has not called disconnect()
+    std::string refusal;      // not empty: the connection is rejected with this once its QP has drained
   };
   /// A connect that is under way, or that failed.
   struct Attempt {

@@ -406,6 +406,7 @@ std::pair<bool, std::string> EngineCore<P>::audit() const {
        usage.memory_regions == 1;
   text += fmt::format("; Calls: {}; chunk lists: {}; receives granted: {}; QPs: {}; memory windows: {}; regions: {}",
                       calls, chunk_lists, receives, usage.queue_pairs, usage.memory_windows, usage.memory_regions);
+  text += fmt::format("; lost connections kept: {}", connections_.husk_count());
   return {ok, text};
 }
 

@@ -186,6 +186,7 @@ class World {
       node->engine->stop(std::chrono::milliseconds(0));
       const auto [ok, text] = node->engine->audit();
       EXPECT_TRUE(ok) << "engine " << node->index << ": " << text;
+      EXPECT_NE(text.find("lost connections kept: 0"), std::string::npos) << "engine " << node->index << ": " << text;
     }
   }
 
