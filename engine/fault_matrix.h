@@ -110,12 +110,13 @@ class Node {
 
   [[nodiscard]] bool alive() const noexcept { return fabric_.alive(index); }
   /// How often something waited for a buffer or for room.
-  [[nodiscard]] std::uint64_t waits() const {
-    std::uint64_t sum = 0;
-    for (const CounterValue& counter : engine->counters()) {
-      if (counter.name == "buffer_waits" || counter.name == "send_queue_waits") sum += counter.value;
+  [[nodiscard]] std::uint64_t waits() const { return counter("buffer_waits") + counter("send_queue_waits"); }
+  [[nodiscard]] std::uint64_t counter(std::string_view name) const {
+    for (const CounterValue& one : engine->counters()) {
+      if (one.name == name) return one.value;
     }
-    return sum;
+    ADD_FAILURE() << "no counter " << name;
+    return 0;
   }
   [[nodiscard]] RegisteredBytes slot(std::size_t which) const {
     return engine->application_memory().subspan(which * kSlotBytes, kSlotBytes);

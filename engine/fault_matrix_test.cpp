@@ -186,6 +186,8 @@ class World {
       node->engine->stop(std::chrono::milliseconds(0));
       const auto [ok, text] = node->engine->audit();
       EXPECT_TRUE(ok) << "engine " << node->index << ": " << text;
+      EXPECT_EQ(node->counter("calls_submitted"), node->counter("replies_received") + node->counter("requests_failed"))
+          << "engine " << node->index;
       EXPECT_NE(text.find("lost connections kept: 0"), std::string::npos) << "engine " << node->index << ": " << text;
     }
   }

@@ -217,7 +217,6 @@ class Requester final : public Connection {
       reply.written = {written.data(), extras.sink_count};
     }
     free_slot(slot, index);
-    loop_.count(Count::kRepliesReceived);
     on_reply(context, reply);
   }
 
@@ -262,6 +261,7 @@ class Requester final : public Connection {
     if (head.reply_stat == ReplyStat::kDenied) reply.error = CallError::kDenied;
     reply.results = rpc.subspan(head.results_offset);
     if (extras != nullptr) collect_written(*extras, lists);
+    loop_.count(Count::kRepliesReceived);
     complete(*slot, reply);
   }
 
