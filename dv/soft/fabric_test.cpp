@@ -42,6 +42,39 @@ std::string name_of(const testing::TestParamInfo<BedMaker>& info) { return info.
 INSTANTIATE_TEST_SUITE_P(Fabric, ProviderSuite,
                          testing::Values(immediate(), scheduled(1), scheduled(2), scheduled(3), scheduled(4)), name_of);
 
+TEST(Fabric, QpNumbersThatRunOutAreSaidSoAndComeBack) {
+  soft::Fabric fabric;
+  auto server = std::move(*fabric.open_device());
+  auto client = std::move(*fabric.open_device({.qp_numbers = 2}));
+  const Address address{Address::Scheme::kSimulated, "numbers", 0};
+  ASSERT_TRUE(server->make_poll_group());
+  mlx5::PollGroup& group = **client->make_poll_group();
+  ASSERT_TRUE(server->listen(address));
+  const auto resolved = [&] {
+    const CmId id = *client->connect(address, group);
+    while (server->next_event()) {
+    }
+    const auto event = client->next_event();
+    EXPECT_TRUE(event && event->kind == CmEventKind::kRouteResolved && event->id == id);
+    return id;
+  };
+  const CmId ids[] = {resolved(), resolved(), resolved()};
+  const auto first = client->make_qp(ids[0], {});
+  const auto second = client->make_qp(ids[1], {});
+  ASSERT_TRUE(first && second);
+  EXPECT_NE((*first)->qpn(), (*second)->qpn());
+  for (int i = 0; i < 3; ++i) {
+    const auto refused = client->make_qp(ids[2], {});
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().what.find("2 QP numbers are taken"), std::string::npos) << refused.error().message();
+    EXPECT_EQ(client->usage().queue_pairs, 2U);
+  }
+  client->destroy(ids[0]);
+  std::array<Completion, 4> batch;
+  group.poll(batch);  // the core lets go of the old QP
+  EXPECT_TRUE(client->make_qp(ids[2], {}));
+}
+
 }  // namespace
 
 }  // namespace rodeo::dv::suite

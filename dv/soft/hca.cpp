@@ -22,7 +22,6 @@ constexpr std::uint32_t kBbsPerSend = 2;  // a small inline Send
 constexpr std::uint32_t kMaxInline = (mlx5::kMaxDs - 1) * mlx5::kDsBytes - mlx5::kInlineHeaderBytes;
 constexpr std::size_t kRingSlack = 256;  // whole-block copies read a little behind the ring
 constexpr std::uint32_t kFirstQpn = 64;
-constexpr std::uint32_t kEndOfQpns = 1U << 20;
 constexpr std::uint32_t kMaxGroups = 256;
 
 /// Fresh low 8 bits for a key, never 0 with an index that could make it look like a terminator.
@@ -43,7 +42,10 @@ bool plausible(const QpAddress& address) noexcept {
 }
 
 Hca::Hca(const SoftOptions& options)
-    : options_(options), process_{{random_word(), random_word()}}, qpns_(kEndOfQpns, kFirstQpn), windows_(kKeyCount) {
+    : options_(options),
+      process_{{random_word(), random_word()}},
+      qpns_(kFirstQpn + options.qp_numbers, kFirstQpn),
+      windows_(kKeyCount) {
   capabilities_.name = "software HCA";
   capabilities_.max_inline = kMaxInline;
   capabilities_.max_sges = mlx5::kMaxDs - 2;
@@ -161,9 +163,15 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   if (group_slot == group.engine_slots.limit()) {
     return fail(kWhere, "the poll group has no room for another QP", "spread the connections over more poll cores");
   }
+  const std::uint32_t qpn = qpns_.take();
+  if (qpn == qpns_.limit()) {
+    group.engine_slots.give_back(group_slot);
+    return fail(kWhere, "all " + std::to_string(options_.qp_numbers) + " QP numbers are taken",
+                "close connections, or spread them over more processes");
+  }
   bundle->group_slot = group_slot;
   bundle->qpns = &qpns_;
-  bundle->engine.qpn = qpns_.take();
+  bundle->engine.qpn = qpn;
 
   const std::uint32_t sq_bbs = std::max(kMinSendBbs, std::bit_ceil(sizes.send_depth * kBbsPerSend));
   bundle->receive_wqes = std::bit_ceil(sizes.receive_depth);
