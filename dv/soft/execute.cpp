@@ -34,26 +34,23 @@ constexpr std::size_t kBlockBytes = 64;
 
 using Word [[gnu::may_alias]] = std::uint64_t;
 
-/// Copies in whole blocks where the buffer has room: the bytes behind the message are undefined anyway. The send ring
-/// has slack behind its end for the surplus reads.
-[[gnu::always_inline]] inline void copy_inline(std::byte* to, const std::byte* from, std::uint64_t length,
-                                               std::uint32_t room) noexcept {
-  if (length <= kBlockBytes && room >= kBlockBytes) {
-    std::memcpy(to, from, kBlockBytes);
-  } else if (length <= 2 * kBlockBytes && room >= 2 * kBlockBytes) {
-    std::memcpy(to, from, 2 * kBlockBytes);
-  } else {
+/// Copies in whole blocks where that is shorter: the buffer has room for two, and the bytes behind a message are
+/// undefined anyway. The send ring has slack behind its end for the surplus reads.
+[[gnu::always_inline]] inline void copy_inline(std::byte* to, const std::byte* from, std::uint64_t length) noexcept {
+  if (length > 2 * kBlockBytes) [[unlikely]] {
     std::memcpy(to, from, length);
+    return;
   }
+  std::memcpy(to, from, kBlockBytes);
+  if (length > kBlockBytes) std::memcpy(to + kBlockBytes, from + kBlockBytes, kBlockBytes);
 }
 
-/// A RESP_SEND CQE: the words that a consumer looks at. `tail` is what stands beside the owner bit.
-[[gnu::always_inline]] inline void put_message(mlx5_cqe64& cqe, std::uint64_t length, std::uint64_t tail,
-                                               bool owner) noexcept {
+/// A RESP_SEND CQE: the words that a consumer looks at. `tail` is the last one.
+[[gnu::always_inline]] inline void put_message(mlx5_cqe64& cqe, std::uint64_t length, std::uint64_t tail) noexcept {
   auto* words = reinterpret_cast<Word*>(&cqe);
   words[5] = byte_swap(length);  // app.. 0, byte_cnt
   // Release: pairs with the load of op_own in mlx5::Cq::poll.
-  __atomic_store_n(&words[7], byte_swap(tail | (MLX5_CQE_RESP_SEND << 4) | (owner ? 1U : 0U)), __ATOMIC_RELEASE);
+  __atomic_store_n(&words[7], byte_swap(tail), __ATOMIC_RELEASE);
 }
 
 /// Where receives lead, as long as they look like the last one that execute_one has checked.
@@ -62,6 +59,7 @@ struct UsualReceive {
     if (head == 0) return;
     const Region& region = *engine.receive_region;
     room = byte_swap(static_cast<std::uint32_t>(head));
+    if (room < 2 * kBlockBytes) room = 0;
     address = region.address;
     last_offset = region.length - room;
     local = region.local;
@@ -102,20 +100,25 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
   for (std::uint32_t i = 0; i < messages; ++i) prefetch_message(engine, i, i);
 }
 
-/// Executes plain inline Sends until something else comes. Works on copies of whatever it needs: its stores are bytes,
-/// so the compiler would load everything again after each.
+/// How many messages may go before the receive ring, its 16-bit index or the CQ wraps, or the peer must be asked again.
+[[nodiscard]] inline std::uint32_t messages_at_most(const SendEngine& engine, const CqWriter& cq) noexcept {
+  const std::uint32_t receive = engine.receive_consumer;
+  const std::uint32_t known = static_cast<std::uint16_t>(engine.receive_seen - receive);
+  const std::uint32_t to_ring_end = engine.receive_wqes - (receive & (engine.receive_wqes - 1));
+  const std::uint32_t to_cq_end = cq.count - (cq.producer & (cq.count - 1));
+  // Rings are powers of two, so the index wraps where the ring does.
+  return std::min(std::min(known, to_ring_end), std::min(cq.limit - cq.producer, to_cq_end));
+}
+
+/// Executes plain inline Sends until something else comes, or a ring ends: run() comes again for the rest, so that
+/// nothing wraps in here. Works on copies of whatever it needs: its stores are bytes, so the compiler would load
+/// everything again after each.
 [[gnu::always_inline]] inline void run_inline_sends(SendEngine& engine, std::uint16_t producer) noexcept {
-  Outlet& outlet = *engine.outlet;
+  CqWriter& cq = engine.outlet->cq;
   CqWriter& send_cq = engine.group->send_cq;
   const UsualReceive usual(engine);
-  const auto* const receives = engine.receives;
-  const std::uint32_t receive_mask = engine.receive_wqes - 1;
-  mlx5_cqe64* const cqes = outlet.cq.cqes;
-  const std::uint32_t cqe_count = outlet.cq.count;
-  const std::uint64_t tail = (std::uint64_t{engine.peer_qpn} << 32) | (MLX5_CQE_RESP_SEND << 4);
   const std::uint32_t first_slot = engine.consumer & (engine.sq_bbs - 1);
   const std::byte* const first = engine.sq + first_slot * std::size_t{mlx5::kBbBytes};
-  // Not past the end of the ring; run() comes again for the rest.
   const std::byte* const end =
       first + mlx5::kBbBytes * std::min<std::size_t>(static_cast<std::uint16_t>(producer - engine.consumer),
                                                      engine.sq_bbs - first_slot);
@@ -123,12 +126,13 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
   // What the first word of a Send is but for its DS; the index is in bits 40 to 55.
   std::uint64_t expected =
       (std::uint64_t{engine.consumer} << kIndexShift) | kSendWord | (std::uint64_t{engine.qpn} << 8);
-  std::uint32_t receive = engine.receive_consumer;
-  std::uint32_t cqe_index = outlet.cq.producer;
-  // Messages that may go without asking the peer again.
-  std::uint32_t credit =
-      std::min<std::uint32_t>(static_cast<std::uint16_t>(engine.receive_seen - receive), outlet.cq.limit - cqe_index);
-  while (wqe != end && credit != 0) {
+  const mlx5_wqe_data_seg* const first_receive = &engine.receives[engine.receive_consumer & (engine.receive_wqes - 1)];
+  const mlx5_wqe_data_seg* receive = first_receive;
+  const mlx5_wqe_data_seg* const last_receive = receive + messages_at_most(engine, cq);
+  mlx5_cqe64* cqe = &cq.cqes[cq.producer & (cq.count - 1)];
+  std::uint64_t tail = (std::uint64_t{engine.peer_qpn} << 32) | (std::uint64_t{engine.receive_consumer} << 16) |
+                       (MLX5_CQE_RESP_SEND << 4) | ((cq.producer & cq.count) != 0 ? 1U : 0U);
+  while (wqe != end && receive != last_receive) {
     // One comparison checks opmod, index, opcode and QPN; what is left of the word is DS.
     const std::uint64_t ds = load_be64(wqe) ^ expected;
     // Without the inline bit this is far too long.
@@ -138,26 +142,26 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
     const std::uint64_t bbs = (ds + 3) / 4;
     const std::byte* next = wqe + bbs * mlx5::kBbBytes;
     const bool signalled = (std::to_integer<std::uint32_t>(wqe[kFlagsOffset]) & MLX5_WQE_CTRL_CQ_UPDATE) != 0;
-    std::byte* to = usual.find(receives[receive & receive_mask], length);
+    std::byte* to = usual.find(*receive, length);
     if (to == nullptr || next > end || (signalled && !send_cq.has_room())) [[unlikely]]
       break;
-    copy_inline(to, wqe + mlx5::kInlineOffset, length, usual.room);
-    put_message(cqes[cqe_index & (cqe_count - 1)], length, tail | ((receive & 0xffffU) << 16),
-                (cqe_index & cqe_count) != 0);
+    copy_inline(to, wqe + mlx5::kInlineOffset, length);
+    put_message(*cqe, length, tail);
     if (signalled) [[unlikely]] {
       send_cq.put(MLX5_CQE_REQ, (std::uint32_t{MLX5_OPCODE_SEND} << 24) | engine.qpn,
                   static_cast<std::uint32_t>(expected >> kIndexShift) & 0xffffU, 0, 0, 0);
     }
     ++receive;
-    ++cqe_index;
-    --credit;
+    ++cqe;
+    tail += std::uint64_t{1} << 16U;
     expected = (expected + (bbs << kIndexShift)) & kIndexInRange;
     wqe = next;
   }
+  const auto sent = static_cast<std::uint32_t>(receive - first_receive);
   engine.consumer =
       static_cast<std::uint16_t>(engine.consumer + static_cast<std::uint32_t>(wqe - first) / mlx5::kBbBytes);
-  engine.receive_consumer = static_cast<std::uint16_t>(receive);
-  outlet.cq.producer = cqe_index;
+  engine.receive_consumer = static_cast<std::uint16_t>(engine.receive_consumer + sent);
+  cq.producer += sent;
 }
 
 }  // namespace
@@ -189,9 +193,9 @@ void run(SendEngine& engine) noexcept {
   while (engine.consumer != producer) {
     const std::uint16_t before = engine.consumer;
     run_inline_sends(engine, producer);
-    // A stop at the end of the ring is none.
     if (engine.consumer == producer) return;
-    if ((engine.consumer & (engine.sq_bbs - 1)) == 0 && engine.consumer != before) continue;
+    // It may just have come to the end of a ring.
+    if (engine.consumer != before) continue;
     if (execute_one(engine) != Outcome::kDone) return;
   }
 }
