@@ -99,13 +99,12 @@ void post_inline_sends(benchmark::State& state) {
   PerOperation per_operation(state);
   for (auto _ : state) {
     for (std::uint32_t i = 0; i < burst; ++i) {
-      std::byte* out = queues.qp.begin_inline_send(kMessageBytes);
+      std::byte* out = queues.qp.post_inline_send(kMessageBytes);
       if (out == nullptr) {
         state.SkipWithError("the send ring was full");
         break;
       }
       std::memcpy(out, message.data(), kMessageBytes);
-      queues.qp.commit_inline_send(kMessageBytes);
     }
     queues.qp.ring_doorbell();
     last = static_cast<std::uint16_t>(last + burst * blocks);
@@ -133,7 +132,7 @@ void take_and_refill_receives(benchmark::State& state) {
     for (std::uint32_t i = 0; i < burst; ++i) queues.device.write(MLX5_CQE_RESP_SEND, next++, kMessageBytes);
     const std::size_t n = queues.cq.poll(std::span(completions.data(), burst));
     for (std::size_t i = 0; i < n; ++i) {
-      std::byte* buffer = queues.qp.take_receive(completions[i]);
+      std::byte* buffer = queues.qp.take_receive(completions[i].wqe_counter);
       if (buffer == nullptr || !queues.qp.post_receive(buffer, kReceiveBytes, 0x4200)) {
         state.SkipWithError("a receive was lost");
         break;

@@ -34,7 +34,7 @@ enum class Status : std::uint8_t {
 [[nodiscard]] std::string_view to_string(Status status) noexcept;
 
 enum class CompletionKind : std::uint8_t {
-  kReceive,            // a message arrived (or the receive was flushed); hand it to Qp::take_receive
+  kReceive,            // a message arrived (or the receive was flushed); hand its wqe_counter to Qp::take_receive
   kSendQueue,          // a signalled (or failed) WQE of the send queue; hand it to Qp::retire_send
   kReceiveInvalidate,  // the same, and the peer's Send With Invalidate killed `invalidated_key`
 };
@@ -43,7 +43,7 @@ enum class CompletionKind : std::uint8_t {
 struct Completion {
   CompletionKind kind = CompletionKind::kReceive;
   Status status = Status::kSuccess;
-  std::uint16_t wqe_counter = 0;  // opaque to the engine
+  std::uint16_t wqe_counter = 0;  // names the work request
   std::uint32_t qpn = 0;
   std::uint32_t byte_count = 0;
   std::uint32_t invalidated_key = 0;
@@ -77,12 +77,10 @@ inline constexpr Token kNoToken = 0;
 /// Every post returns false when the send queue has no room; nothing is half posted, and the caller waits for
 /// completions. Nothing reaches the device before ring_doorbell (Sends, Reads, Writes) or publish_receives.
 template <class Q>
-concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, RemoteAddress remote, Token token,
-                             std::byte* buffer, const Completion& completion, void (*on_token)(Token)) {
-  { q.begin_inline_send(u32) }
+concept QueuePair = requires(Q q, std::uint16_t u16, std::uint32_t u32, std::span<const Sge> sges, RemoteAddress remote,
+                             Token token, std::byte* buffer, const Completion& completion, void (*on_token)(Token)) {
+  { q.post_inline_send(u32) }
   noexcept->std::same_as<std::byte*>;
-  { q.commit_inline_send(u32) }
-  noexcept;
   { q.post_send(sges, token) }
   noexcept->std::same_as<bool>;
   { q.post_send_invalidate(sges, u32, token) }
@@ -101,9 +99,9 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
   noexcept;
   { q.post_receive(buffer, u32, u32) }
   noexcept->std::same_as<bool>;
-  { q.publish_receives() }
+  { q.repost_receive(buffer, u32, u32) }
   noexcept;
-  { q.prefetch_receive(completion) }
+  { q.publish_receives() }
   noexcept;
   { q.prefetch_next_receive() }
   noexcept;
@@ -115,7 +113,7 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
   noexcept;
   { q.prefetch_target(u32) }
   noexcept;
-  { q.take_receive(completion) }
+  { q.take_receive(u16) }
   noexcept->std::same_as<std::byte*>;
   { q.send_room() }
   noexcept->std::same_as<std::uint32_t>;
@@ -131,7 +129,9 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
 
 /// The completion queues that one core polls, as one.
 template <class G>
-concept PollableGroup = requires(G g, std::span<Completion> out) {
+concept PollableGroup = requires(G g, std::size_t most, void (*take)(const Completion&), std::span<Completion> out) {
+  { g.poll(most, take) }
+  noexcept->std::same_as<std::size_t>;
   { g.poll(out) }
   noexcept->std::same_as<std::size_t>;
   { g.progress() }

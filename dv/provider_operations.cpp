@@ -67,7 +67,7 @@ TEST_P(ProviderSuite, InlineSendsOfEveryLengthArriveWhole) {
     ASSERT_TRUE(b_.qp->post_receive(b_.buffer(0), End::kBufferBytes, b_.region.lkey));
     b_.qp->publish_receives();
   }
-  EXPECT_EQ(a_.qp->begin_inline_send(a_.qp->max_inline() + 1), nullptr);
+  EXPECT_EQ(a_.qp->post_inline_send(a_.qp->max_inline() + 1), nullptr);
   ASSERT_NO_FATAL_FAILURE(close());
 }
 
@@ -219,11 +219,10 @@ TEST_P(ProviderSuite, AHundredThousandMessagesArriveIntactOverManyLapsOfTheRings
   const bool done = run_until([&] {
     for (int burst = 0; burst < 16 && sent < kMessages; ++burst) {
       const std::uint32_t length = length_of(sent);
-      std::byte* bytes = a_.qp->begin_inline_send(length);
+      std::byte* bytes = a_.qp->post_inline_send(length);
       if (bytes == nullptr) break;
       std::memset(bytes, static_cast<int>(sent & 0xff), length);
       std::memcpy(bytes, &sent, sizeof sent);
-      a_.qp->commit_inline_send(length);
       ++sent;
     }
     a_.qp->ring_doorbell();

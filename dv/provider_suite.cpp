@@ -27,10 +27,9 @@ void End::post_receives(std::size_t count) {
 }
 
 bool End::send(std::string_view text) {
-  std::byte* bytes = qp->begin_inline_send(static_cast<std::uint32_t>(text.size()));
+  std::byte* bytes = qp->post_inline_send(static_cast<std::uint32_t>(text.size()));
   if (bytes == nullptr) return false;
   std::memcpy(bytes, text.data(), text.size());
-  qp->commit_inline_send(static_cast<std::uint32_t>(text.size()));
   return true;
 }
 
@@ -75,7 +74,7 @@ void ProviderSuite::turn() {
         if (completion.status != Status::kSuccess) end.send_errors.push_back(completion);
         end.qp->retire_send(completion, [&](Token token) { end.tokens.push_back(token); });
       } else {
-        std::byte* buffer = end.qp->take_receive(completion);
+        std::byte* buffer = end.qp->take_receive(completion.wqe_counter);
         EXPECT_NE(buffer, nullptr) << "a receive out of order: " << completion.wqe_counter;
         end.arrivals.push_back({completion, buffer});
       }

@@ -5,6 +5,7 @@
 // worker's (or, once deferred, the application's) alone. What a NULL call touches comes first.
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -63,23 +64,30 @@ struct CallChunks {
   CallChunks() noexcept {}
 };
 
-class CallCore final : public Call {
+/// How far a Call has come. One word, so that one comparison tells that there is nothing special about it.
+struct alignas(8) CallProgress {
+  Ending ending = Ending::kNone;
+  ReplyForm form = ReplyForm::kMsg;
+  std::uint16_t tokens_out = 0;  // completions that the Call waits for
+  std::uint8_t kept_count = 0;
+  bool results_open = false;
+  bool reply_prepared = false;  // the form of the Reply is decided
+  bool send_posted = false;
+
+  [[nodiscard]] std::uint64_t word() const noexcept { return std::bit_cast<std::uint64_t>(*this); }
+};
+
+class CallCore final : public Call, public CallProgress {
  public:
   CallCore() noexcept = default;
 
   LinkBase* link = nullptr;
   std::byte* message = nullptr;  // the receive buffer
   std::uint32_t index = 0;       // in the slab, from 1; for good
-  Ending ending = Ending::kNone;
-  bool results_open = false;
   bool results_refused = false;  // what the handler needs does not fit what the Requester provided
   bool pulling = false;          // RDMA Reads are posted or waiting to be
-  bool reply_prepared = false;   // the form of the Reply is decided
-  bool send_posted = false;
   bool recognised = false;       // its header was seen before
   bool waiting = false;          // in a CallQueue, which alone may drop it
-  std::uint16_t tokens_out = 0;  // completions that the Call waits for
-  ReplyForm form = ReplyForm::kMsg;
   Denial denial = Denial::kNone;
   AuthStat auth_stat = AuthStat::kOk;
   std::uint32_t version_low = 0;  // kProgMismatch: versions served
@@ -96,7 +104,6 @@ class CallCore final : public Call {
   std::byte* results_buffer = nullptr;
   std::uint32_t results_offset = 0;
   bool results_bulk = false;
-  std::uint8_t kept_count = 0;
   XdrWriter writer{{}};
   std::byte* stream_buffer = nullptr;  // bulk: the Long Call
   // The pull under way: `pull_left` octets of chunk `pull_chunk` (none when negative) go to `pull_sink`.
@@ -109,6 +116,12 @@ class CallCore final : public Call {
   std::array<std::uint64_t, 4> user_state{};
   CallCore* next = nullptr;    // in one queue at a time
   ReturnRing* home = nullptr;  // for good
+
+  /// Answered with success and no results, and it holds nothing but its message.
+  [[nodiscard, gnu::always_inline]] bool plainly_answered() const noexcept {
+    constexpr CallProgress kPlain{.ending = Ending::kReply};
+    return word() == std::bit_cast<std::uint64_t>(kPlain) && chunks == nullptr;
+  }
 };
 
 [[nodiscard]] inline CallCore& core_of(Call& call) noexcept { return static_cast<CallCore&>(call); }

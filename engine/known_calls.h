@@ -49,7 +49,6 @@ class KnownCalls {
   static constexpr std::size_t kSkipped = 4;      // the XID
   static constexpr std::size_t kLeastBytes = 60;  // of the shortest AUTH_SYS; AUTH_NONE is decoded as fast
   static constexpr unsigned kSlotBits = 5;
-  static constexpr std::size_t kBlock = 32;
 
   /// By procedure, and a word of the credential that differs between users of hosts with names of up to 8 octets.
   [[nodiscard]] static std::size_t slot_of(const std::byte* message) noexcept {
@@ -60,21 +59,25 @@ class KnownCalls {
     return ((procedure ^ user) * 0x9e3779b1U) >> (32 - kSlotBits);
   }
 
-  using Half [[gnu::vector_size(16)]] = std::uint64_t;
-  [[nodiscard, gnu::always_inline]] static Half load(const std::byte* p) noexcept {
-    Half half;
-    std::memcpy(&half, p, sizeof half);
-    return half;
+  using Piece [[gnu::vector_size(16)]] = std::uint64_t;
+  [[nodiscard, gnu::always_inline]] static Piece difference(const std::byte* a, const std::byte* b) noexcept {
+    Piece first;
+    Piece second;
+    std::memcpy(&first, a, sizeof first);
+    std::memcpy(&second, b, sizeof second);
+    return first ^ second;
   }
-  [[nodiscard, gnu::always_inline]] static Half difference(const std::byte* a, const std::byte* b) noexcept {
-    return (load(a) ^ load(b)) | (load(a + sizeof(Half)) ^ load(b + sizeof(Half)));
-  }
-  /// `bytes` is more than a block: the last one overlaps the one before.
+  /// Pieces from the front, and from the back; they overlap. Longer headers need some in between.
   [[nodiscard, gnu::always_inline]] static bool same(const std::byte* a, const std::byte* b,
                                                      std::size_t bytes) noexcept {
-    const std::size_t last = bytes - kBlock;
-    Half differences = difference(a + last, b + last);
-    for (std::size_t at = 0; at < last; at += kBlock) differences |= difference(a + at, b + at);
+    constexpr std::size_t kPiece = sizeof(Piece);
+    constexpr std::size_t kFront = 3 * kPiece;
+    constexpr std::size_t kBack = 2 * kPiece;
+    static_assert(kLeastBytes - kSkipped >= kFront);
+    Piece differences =
+        difference(a, b) | difference(a + kPiece, b + kPiece) | difference(a + 2 * kPiece, b + 2 * kPiece) |
+        difference(a + bytes - 2 * kPiece, b + bytes - 2 * kPiece) | difference(a + bytes - kPiece, b + bytes - kPiece);
+    for (std::size_t at = kFront; at + kBack < bytes; at += kPiece) differences |= difference(a + at, b + at);
     return (differences[0] | differences[1]) == 0;
   }
 

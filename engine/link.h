@@ -21,10 +21,11 @@ enum class LinkState : std::uint8_t {
 
 /// The part that does not depend on the provider.
 struct LinkBase {
-  // Credits of the Responder (RFC 8166 §3.3.1). The grant is `posted + unanswered`: what the peer may have outstanding.
+  // Credits of the Responder (RFC 8166 §3.3.1).
   std::uint32_t grant_target = 1;    // where the grant is heading: min(asked for, configured)
   std::uint32_t last_requested = 0;  // rdma_credit of the latest Call
-  std::uint32_t unanswered = 0;      // Calls taken from receives and not answered yet
+  std::uint32_t held = 0;            // receives posted, and messages taken from receives and not answered yet
+  std::uint32_t granted = 1;         // goes into each message: the lesser of the two, and never 0
   std::uint32_t reply_threshold = 1024;
   std::uint32_t call_threshold = 1024;
   std::uint32_t calls_out = 0;  // Calls that exist, also those whose Reply is still being sent

@@ -59,7 +59,8 @@ struct LoopContext {
   std::uint32_t receive_slots;  // Calls not spoken for: a receive is posted for a Responder only against one of these
   std::unique_ptr<ReturnRing> returned;
   std::vector<WorkRing*> workers;
-  std::vector<Link<P>*> dirty;
+  std::vector<Link<P>*> dirty;  // the first dirty_count: what has posted something since the last doorbell
+  std::size_t dirty_count = 0;
   std::vector<Link<P>*> waiters;  // links with Calls in waiting_for_queue
 
   [[gnu::always_inline]] void count(Count counter, std::uint64_t n = 1) noexcept { counters.add(counter, n); }
@@ -72,7 +73,7 @@ struct LoopContext {
   [[gnu::always_inline]] void mark_dirty(Link<P>& link) noexcept {
     if (link.dirty) return;
     link.dirty = true;
-    dirty.push_back(&link);  // room for every link was reserved when it was attached
+    dirty[dirty_count++] = &link;  // there is room for every link: see PollLoop::attach
   }
   void wait_for_queue(Link<P>& link, CallCore& call) noexcept {
     count(Count::kSendQueueWaits);

@@ -65,7 +65,7 @@ class PollLoop {
 
   /// Takes a connection over and posts its first receives. False when there is not even one buffer or Call for it.
   [[nodiscard]] bool attach(Link<P>& link) {
-    context_.dirty.reserve(links_ + 1);
+    if (context_.dirty.size() <= links_) context_.dirty.resize(2 * links_ + 1);
     context_.waiters.reserve(links_ + 1);
     draining_.reserve(links_ + 1);
     table_.insert(link.qp->qpn(), &link);
@@ -101,7 +101,7 @@ class PollLoop {
   void begin_close(Link<P>& link) noexcept {
     if (link.state >= LinkState::kDraining) return;
     link.state = LinkState::kDraining;
-    if (link.requester != nullptr) link.requester->close();
+    link.requester != nullptr ? link.requester->close() : responder_.credit().close(link);
     device_.move_to_error(*link.qp);
     draining_.push_back(&link);
   }
@@ -115,74 +115,91 @@ class PollLoop {
 
  private:
   static constexpr std::size_t kBurst = 32;
+  static constexpr std::uint32_t kNoQpn = 0xffff'ffff;  // QP numbers have 24 bits
   /// Receives of a new connection: a conforming Requester sends one Call before it has a grant (RFC 8166 §3.3.3).
   static constexpr std::uint32_t kFirstReceives = 4;
+
+  /// A message, or whatever else a completion tells.
+  struct Arrival {
+    Link<P>* link;      // nullptr: nobody knows the QP
+    std::byte* buffer;  // nullptr: `rare_` says what it is
+    std::uint32_t bytes;
+  };
+  struct Rare {
+    dv::Completion completion;
+    std::byte* buffer;  // of a receive
+  };
 
   std::size_t reap_completions() noexcept {
     // The next message most likely comes where the last one did. Its lines then travel together with that of its CQE
     // instead of after it, which is a third of a lone call's time.
     if (expecting_ != nullptr) expecting_->qp->prefetch_next_receive();
-    const std::size_t n = group_.poll(completions_);
-    if (n == 1) {
-      on_completion(completions_[0], expecting_ = table_.find(completions_[0].qpn));
-    } else if (n != 0) {
-      look_up(n);
-      for (std::size_t i = 0; i < n; ++i) on_completion(completions_[i], targets_[i]);
+    Arrival* const first = arrivals_.data();
+    Arrival* end = first;
+    std::uint32_t qpn = kNoQpn;
+    Link<P>* link = nullptr;
+    std::uint32_t links = 0;
+    // All messages of the burst are asked for before the first is looked at, so that their lines travel together.
+    const std::size_t n = group_.poll(kBurst, [&](const dv::Completion& completion) {
+      if (completion.qpn != qpn) {
+        qpn = completion.qpn;
+        link = table_.find(qpn);
+        ++links;
+      }
+      std::byte* buffer = nullptr;
+      if (link != nullptr && completion.kind != dv::CompletionKind::kSendQueue) [[likely]] {
+        buffer = link->qp->take_receive(completion.wqe_counter);
+      }
+      end->link = link;
+      end->buffer = buffer;
+      end->bytes = completion.byte_count;
+      if (buffer != nullptr && completion.plain_receive()) [[likely]] {
+        __builtin_prefetch(buffer);
+        __builtin_prefetch(buffer + 64);
+      } else {
+        keep_rare(*end, completion);
+      }
+      ++end;
+    });
+    if (links > 1) {
+      prefetch_connections({first, end});
+    } else if (n == 1) {
+      expecting_ = link;
+    }
+    for (Arrival* at = first; at != end; ++at) {
+      if (at->buffer != nullptr) [[likely]] {
+        on_message(*at->link, at->buffer, at->bytes);
+      } else {
+        on_rare(*at, rare_[static_cast<std::size_t>(at - first)]);
+      }
     }
     return n;
   }
 
-  /// Finds the connections of a burst, and fetches what they have received.
-  [[gnu::always_inline]] void look_up(std::size_t n) noexcept {
-    std::uint32_t qpn = completions_[0].qpn;
-    Link<P>* link = table_.find(qpn);
-    bool mixed = false;
-    for (std::size_t i = 0; i < n; ++i) {
-      if (completions_[i].qpn != qpn) {
-        qpn = completions_[i].qpn;
-        link = table_.find(qpn);
-        mixed = true;
-      }
-      targets_[i] = link;
-      __builtin_prefetch(link);
-    }
-    if (mixed) prefetch_connections(n);
-    for (std::size_t i = 0; i < n; ++i) {
-      if (targets_[i] != nullptr) [[likely]]
-        targets_[i]->qp->prefetch_receive(completions_[i]);
-    }
+  /// By value, so that a message's completion never has to be in memory.
+  [[gnu::noinline]] void keep_rare(Arrival& arrival, dv::Completion completion) noexcept {
+    rare_[static_cast<std::size_t>(&arrival - arrivals_.data())] = {completion, std::exchange(arrival.buffer, nullptr)};
   }
 
   /// A burst of many connections: asks for the state of all before it is needed, so that the misses overlap.
-  [[gnu::noinline]] void prefetch_connections(std::size_t n) noexcept {
-    const auto targets = std::span(targets_).first(n);
-    for (const Link<P>* link : targets) {
-      if (link != nullptr) link->qp->prefetch_self();
+  [[gnu::noinline]] void prefetch_connections(std::span<const Arrival> arrivals) noexcept {
+    for (const Arrival& arrival : arrivals) {
+      if (arrival.link != nullptr) arrival.link->qp->prefetch_self();
     }
-    for (const Link<P>* link : targets) {
-      if (link == nullptr) continue;
-      link->qp->prefetch_next_send();
-      if (link->requester != nullptr) link->requester->prefetch();
+    for (const Arrival& arrival : arrivals) {
+      if (arrival.link == nullptr) continue;
+      arrival.link->qp->prefetch_next_send();
+      if (arrival.link->requester != nullptr) arrival.link->requester->prefetch();
     }
   }
 
-  [[gnu::always_inline]] void on_completion(const dv::Completion& completion, Link<P>* link) noexcept {
-    if (link == nullptr) [[unlikely]]
-      return context_.count(Count::kStaleCompletions);
-    if (!completion.plain_receive()) [[unlikely]]
-      return on_uncommon(completion, *link);
-    on_message(completion, *link);
-  }
-
-  [[gnu::always_inline]] void on_message(const dv::Completion& completion, Link<P>& link) noexcept {
-    std::byte* buffer = link.qp->take_receive(completion);
-    if (buffer == nullptr || completion.byte_count > context_.limits.message_bytes) [[unlikely]] {
+  [[gnu::always_inline]] void on_message(Link<P>& link, std::byte* buffer, std::uint32_t bytes) noexcept {
+    if (bytes > context_.limits.message_bytes) [[unlikely]]
       return on_forged(link, buffer);
-    }
     if (link.requester != nullptr) {
-      link.requester->on_message(buffer, completion.byte_count);
+      link.requester->on_message(buffer, bytes);
     } else if (link.state == LinkState::kOpen) [[likely]] {
-      responder_.on_message(link, buffer, completion.byte_count);
+      responder_.on_message(link, buffer, bytes);
     } else {
       responder_.credit().recycle(link, buffer);  // it came while we were closing
     }
@@ -190,26 +207,35 @@ class PollLoop {
       begin_close(link);
   }
 
-  /// Completions of the send queue, errors, and messages that invalidated a key of ours.
-  [[gnu::noinline]] void on_uncommon(const dv::Completion& completion, Link<P>& link) noexcept {
-    if (completion.status != dv::Status::kSuccess) return on_error(completion, link);
-    if (completion.kind == dv::CompletionKind::kReceiveInvalidate) return on_message(completion, link);
-    link.qp->retire_send(completion, [&](dv::Token token) { on_token(token, dv::Status::kSuccess); });
+  /// Completions of the send queue, errors, messages that invalidated a key of ours, and what nobody knows.
+  [[gnu::noinline]] void on_rare(const Arrival& arrival, const Rare& rare) noexcept {
+    if (arrival.link == nullptr) return context_.count(Count::kStaleCompletions);
+    Link<P>& link = *arrival.link;
+    const dv::Completion& completion = rare.completion;
+    if (completion.status != dv::Status::kSuccess) return on_error(link, rare);
+    if (completion.kind == dv::CompletionKind::kSendQueue) {
+      link.qp->retire_send(completion, [&](dv::Token token) { on_token(token, dv::Status::kSuccess); });
+    } else if (rare.buffer == nullptr) {
+      on_forged(link, nullptr);
+    } else {
+      on_message(link, rare.buffer, completion.byte_count);
+    }
   }
 
+  /// A completion that only a peer which scribbles on our queues can have made.
   [[gnu::noinline, gnu::cold]] void on_forged(Link<P>& link, std::byte* buffer) noexcept {
     context_.count(Count::kStaleCompletions);
     if (buffer != nullptr) give_back(link, buffer);
     begin_close(link);
   }
 
-  [[gnu::noinline, gnu::cold]] void on_error(const dv::Completion& completion, Link<P>& link) noexcept {
+  [[gnu::noinline, gnu::cold]] void on_error(Link<P>& link, const Rare& rare) noexcept {
     context_.count(Count::kErrorCompletions);
     begin_close(link);
-    if (completion.kind == dv::CompletionKind::kSendQueue) {
-      link.qp->retire_send(completion, [&](dv::Token token) { on_token(token, completion.status); });
-    } else if (std::byte* buffer = link.qp->take_receive(completion)) {
-      give_back(link, buffer);
+    if (rare.completion.kind == dv::CompletionKind::kSendQueue) {
+      link.qp->retire_send(rare.completion, [&](dv::Token token) { on_token(token, rare.completion.status); });
+    } else if (rare.buffer != nullptr) {
+      give_back(link, rare.buffer);
     }
   }
 
@@ -267,17 +293,18 @@ class PollLoop {
   }
 
   void flush_queues() noexcept {
-    if (context_.dirty.size() > 1) {
-      for (const Link<P>* link : context_.dirty) link->qp->prefetch_doorbell();
+    const auto dirty = std::span(context_.dirty).first(context_.dirty_count);
+    if (dirty.size() > 1) {
+      for (const Link<P>* link : dirty) link->qp->prefetch_doorbell();
       std::uint32_t ahead = 0;
-      for (const Link<P>* link : context_.dirty) link->qp->prefetch_target(ahead++);
+      for (const Link<P>* link : dirty) link->qp->prefetch_target(ahead++);
     }
-    for (Link<P>* link : context_.dirty) {
+    for (Link<P>* link : dirty) {
       link->dirty = false;
       link->qp->publish_receives();
       link->qp->ring_doorbell();
     }
-    context_.dirty.clear();
+    context_.dirty_count = 0;
   }
 
   [[gnu::noinline, gnu::cold]] void advance_draining() noexcept {
@@ -311,9 +338,9 @@ class PollLoop {
   LoopContext<P> context_;
   Responder<P> responder_;
   QpnTable<Link<P>> table_;
-  std::array<dv::Completion, kBurst> completions_;
-  std::array<Link<P>*, kBurst> targets_{};
-  Link<P>* expecting_ = nullptr;  // where the last lone completion came from
+  std::array<Arrival, kBurst> arrivals_;
+  std::array<Rare, kBurst> rare_;  // beside an arrival without a buffer
+  Link<P>* expecting_ = nullptr;   // where the last lone completion came from
   std::vector<std::function<std::size_t()>> pollers_;
   std::vector<Link<P>*> draining_;
   std::unique_ptr<CommandRing> commands_;

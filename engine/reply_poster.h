@@ -25,44 +25,39 @@ class ReplyPoster {
  public:
   explicit ReplyPoster(LoopContext<P>& loop) noexcept : loop_(loop), credit_(loop) {}
 
-  /// Posts the Reply of a Call that ended with reply or reject. False: the send queue is full, call again.
-  [[nodiscard, gnu::always_inline]] bool post(CallCore& call) noexcept {
-    auto& link = *static_cast<Link<P>*>(call.link);
-    if (call.chunks == nullptr && !call.results_open && call.ending == Ending::kReply) [[likely]] {
-      constexpr std::uint32_t kBytes = kMinHeaderBytes + kAcceptedReplyBytes;
-      std::byte* out = link.qp->begin_inline_send(kBytes);
-      if (out == nullptr) [[unlikely]]
-        return false;
-      store_plain_header(out, call.rpc.xid, credit_.answer(link, call));
-      encode_accepted(out + kMinHeaderBytes, call.rpc.xid, AcceptStat::kSuccess);
-      link.qp->commit_inline_send(kBytes);
-      loop_.mark_dirty(link);
-      call.send_posted = true;
-      loop_.count(Count::kRepliesSent);
-      return true;
-    }
-    return post_general(call, link);
-  }
-
-  /// RDMA_ERROR for a message that became no Call. False: the send queue is full.
-  [[nodiscard]] bool post_err_vers(Link<P>& link, const TransportHeader& header) noexcept {
-    std::byte* out = link.qp->begin_inline_send(kErrVersBytes);
-    if (out == nullptr) return false;
-    encode_err_vers(out, header.xid, header.vers, credit_.granted(link));
-    link.qp->commit_inline_send(kErrVersBytes);
+  /// Posts the Reply of a Call that is plainly_answered(). False: the send queue is full, call post() later.
+  [[nodiscard, gnu::always_inline]] bool post_plain(const CallCore& call, Link<P>& link) noexcept {
+    constexpr std::uint32_t kBytes = kMinHeaderBytes + kAcceptedReplyBytes;
+    std::byte* out = link.qp->post_inline_send(kBytes);
+    if (out == nullptr) [[unlikely]]
+      return false;
+    credit_.recycle_before_reply(link, call.message);
+    store_plain_success(out, call.rpc.xid, link.granted);
     loop_.mark_dirty(link);
-    loop_.count(Count::kErrVersSent);
+    loop_.count(Count::kRepliesSent);
     return true;
   }
 
- private:
-  [[gnu::noinline]] bool post_general(CallCore& call, Link<P>& link) noexcept {
+  /// Posts the Reply of any Call that ended with reply or reject. False: the send queue is full, call again.
+  [[nodiscard, gnu::noinline]] bool post(CallCore& call) noexcept {
+    auto& link = *static_cast<Link<P>*>(call.link);
     if (!call.reply_prepared) prepare(call, link);
     if (call.form == ReplyForm::kErrChunk) return post_err_chunk(call, link);
     if (call.chunks != nullptr && !post_writes(call, link)) return false;
     return post_send(call, link);
   }
 
+  /// RDMA_ERROR for a message that became no Call. False: the send queue is full.
+  [[nodiscard]] bool post_err_vers(Link<P>& link, const TransportHeader& header) noexcept {
+    std::byte* out = link.qp->post_inline_send(kErrVersBytes);
+    if (out == nullptr) return false;
+    encode_err_vers(out, header.xid, header.vers, link.granted);
+    loop_.mark_dirty(link);
+    loop_.count(Count::kErrVersSent);
+    return true;
+  }
+
+ private:
   /// Decides the form (RFC 8166 §3.5; protocol.md 2.7) and fills in the lengths that go back.
   void prepare(CallCore& call, Link<P>& link) noexcept {
     call.reply_prepared = true;
@@ -184,14 +179,13 @@ class ReplyPoster {
     const std::size_t payload = call.form == ReplyForm::kNomsg ? 0 : payload_bytes(call);
     const std::size_t total = header + payload;
     if (total <= link.qp->max_inline()) {
-      std::byte* out = link.qp->begin_inline_send(static_cast<std::uint32_t>(total));
+      std::byte* out = link.qp->post_inline_send(static_cast<std::uint32_t>(total));
       if (out == nullptr) return false;
       write_message(call, link, {out, total}, header);
       if (payload > kAcceptedReplyBytes && call.ending == Ending::kReply) {
         std::memcpy(out + header + kAcceptedReplyBytes, call.results_buffer + call.results_offset,
                     payload - kAcceptedReplyBytes);
       }
-      link.qp->commit_inline_send(static_cast<std::uint32_t>(total));
       loop_.count(Count::kRepliesInline);
     } else if (!post_from_buffer(call, link, header, payload)) {
       return false;
@@ -227,21 +221,37 @@ class ReplyPoster {
 
   /// Transport header and RPC header; the results are there already or are copied by the caller.
   void write_message(CallCore& call, Link<P>& link, std::span<std::byte> out, std::size_t header) noexcept {
-    const std::uint32_t credits = credit_.answer(link, call);
+    hand_back_message(call, link);
     if (call.chunks == nullptr) {
-      store_plain_header(out.data(), call.rpc.xid, credits);
+      store_plain_header(out.data(), call.rpc.xid, link.granted);
     } else {
       const Proc proc = call.form == ReplyForm::kNomsg ? Proc::kNomsg : Proc::kMsg;
-      (void)encode_reply_header(out, call.rpc.xid, credits, proc, call.chunks->lists, call.chunks->returned);
+      (void)encode_reply_header(out, call.rpc.xid, link.granted, proc, call.chunks->lists, call.chunks->returned);
     }
     if (call.form == ReplyForm::kMsg) encode_rpc_header(call, out.data() + header);
   }
 
+  /// A whole Reply without chunks or results: the transport header of RDMA_MSG, and SUCCESS.
+  [[gnu::always_inline]] static void store_plain_success(std::byte* out, std::uint32_t xid,
+                                                         std::uint32_t credit) noexcept {
+    store_be32(out + kXidOffset, xid);
+    store_be32(out + kVersOffset, kRdmaVersion);
+    store_be32(out + kCreditOffset, credit);
+    std::memset(out + kProcOffset, 0, kMinHeaderBytes - kProcOffset);  // RDMA_MSG, three absent lists
+    store_be32(out + kMinHeaderBytes, xid);
+    store_be32(out + kMinHeaderBytes + 4, static_cast<std::uint32_t>(MsgType::kReply));
+    std::memset(out + kMinHeaderBytes + 8, 0, kAcceptedReplyBytes - 8);  // MSG_ACCEPTED, AUTH_NONE, SUCCESS
+  }
+
+  void hand_back_message(CallCore& call, Link<P>& link) noexcept {
+    credit_.recycle(link, std::exchange(call.message, nullptr));
+  }
+
   [[nodiscard]] bool post_err_chunk(CallCore& call, Link<P>& link) noexcept {
-    std::byte* out = link.qp->begin_inline_send(kErrChunkBytes);
+    std::byte* out = link.qp->post_inline_send(kErrChunkBytes);
     if (out == nullptr) return false;
-    encode_err_chunk(out, call.rpc.xid, kRdmaVersion, credit_.answer(link, call));
-    link.qp->commit_inline_send(kErrChunkBytes);
+    hand_back_message(call, link);
+    encode_err_chunk(out, call.rpc.xid, kRdmaVersion, link.granted);
     loop_.mark_dirty(link);
     call.send_posted = true;
     loop_.count(Count::kErrChunkSent);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -26,8 +27,19 @@ class CallTarget {
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), size_}; }
   /// The RPC Call header alone.
   [[nodiscard]] std::span<const std::byte> rpc_header() const noexcept { return bytes().subspan(28); }
+  /// Copies bytes() to `out`. Nearly all are between the two sizes for which this is a handful of stores.
+  void copy_to(std::byte* out) const noexcept {
+    std::memcpy(out, bytes_.data(), kHead);
+    if (size_ <= kHead + kTail) [[likely]] {
+      std::memcpy(out + size_ - kTail, bytes_.data() + size_ - kTail, kTail);
+    } else {
+      std::memcpy(out + kHead, bytes_.data() + kHead, size_ - kHead);
+    }
+  }
 
  private:
+  static constexpr std::size_t kHead = 64;  // less than the shortest header, of 28 + 40 octets
+  static constexpr std::size_t kTail = 48;
   alignas(16) std::array<std::byte, kMaxBytes + 12> bytes_{};
   std::size_t size_ = 0;
 };

@@ -42,25 +42,22 @@ class Requester final : public Connection {
   }
 
   [[nodiscard]] SubmitOutcome submit(const CallRequest& request) noexcept override {
-    if (!open_.load(std::memory_order_relaxed)) [[unlikely]]
-      return SubmitOutcome::kClosed;
-    if (in_flight_ >= limit_) return SubmitOutcome::kNoCredit;
-    const auto prepared = request.target->bytes();
+    if (in_flight_ >= limit_) return open() ? SubmitOutcome::kNoCredit : SubmitOutcome::kClosed;
+    const CallTarget& target = *request.target;
     const std::size_t arguments = request.arguments.size();
-    const auto size = static_cast<std::uint32_t>(prepared.size() + arguments);
+    const auto size = static_cast<std::uint32_t>(target.bytes().size() + arguments);
     const bool chunks = (request.sources.size() | request.sinks.size() | std::size_t{request.force_long_call}) != 0;
     if (chunks || size > plain_call_bytes_ || request.max_results > plain_results_) [[unlikely]]
       return submit_general(request);
-    std::byte* out = link_.qp->begin_inline_send(size);
+    std::byte* out = link_.qp->post_inline_send(size);
     if (out == nullptr) [[unlikely]]
       return SubmitOutcome::kSendQueueFull;
     const std::uint32_t xid = byte_swap(take_slot(request, kPlain));
-    copy_header(out, prepared);
+    target.copy_to(out);
     std::memcpy(out + kXidOffset, &xid, sizeof xid);
     std::memcpy(out + kCreditOffset, &asked_be_, sizeof asked_be_);
     std::memcpy(out + kMinHeaderBytes, &xid, sizeof xid);
-    if (arguments != 0) std::memcpy(out + prepared.size(), request.arguments.data(), arguments);
-    link_.qp->commit_inline_send(size);
+    if (arguments != 0) std::memcpy(out + target.bytes().size(), request.arguments.data(), arguments);
     loop_.mark_dirty(link_);
     return SubmitOutcome::kPosted;
   }
@@ -81,6 +78,7 @@ class Requester final : public Connection {
   void establish() noexcept {
     plain_call_bytes_ = std::min(link_.call_threshold, link_.qp->max_inline());
     plain_results_ = link_.reply_threshold - static_cast<std::uint32_t>(kMinHeaderBytes + kAcceptedReplyBytes);
+    limit_ = 1;
     open_.store(true, std::memory_order_release);
   }
 
@@ -114,7 +112,7 @@ class Requester final : public Connection {
 
   /// Ends every call: the connection has gone, and with it the peer's reach into our memory.
   [[gnu::noinline, gnu::cold]] void fail_all() noexcept {
-    open_.store(false, std::memory_order_release);
+    close();
     for (std::uint32_t i = 0; i < asked_; ++i) {
       if (slots_[i].key < kPlain) continue;
       Reply reply;
@@ -123,7 +121,10 @@ class Requester final : public Connection {
       complete(slots_[i], reply);
     }
   }
-  void close() noexcept { open_.store(false, std::memory_order_release); }
+  void close() noexcept {
+    open_.store(false, std::memory_order_release);
+    limit_ = 0;
+  }
 
  private:
   // What a slot's key has beside the XID: nothing while it is free.
@@ -170,16 +171,6 @@ class Requester final : public Connection {
     return slot.xid() == xid && slot.key >= kPlain ? &slot : nullptr;
   }
 
-  /// Longer than a block always; the last one overlaps the one before.
-  [[gnu::always_inline]] static void copy_header(std::byte* out, std::span<const std::byte> header) noexcept {
-    constexpr std::size_t kBlock = 32;
-    static_assert(kMinHeaderBytes + kMinCallHeaderBytes >= kBlock);
-    for (std::size_t at = 0; at + kBlock < header.size(); at += kBlock) {
-      std::memcpy(out + at, header.data() + at, kBlock);
-    }
-    std::memcpy(out + header.size() - kBlock, header.data() + header.size() - kBlock, kBlock);
-  }
-
   [[nodiscard]] static bool accepted_success(const std::byte* rpc, std::uint32_t xid) noexcept {
     // XID, REPLY, MSG_ACCEPTED, verifier AUTH_NONE of length 0, SUCCESS.
     std::uint64_t first;
@@ -197,7 +188,7 @@ class Requester final : public Connection {
     if (granted == granted_) [[likely]]
       return;
     granted_ = granted;
-    limit_ = std::clamp(granted, 1U, asked_);
+    if (open_.load(std::memory_order_relaxed)) limit_ = std::clamp(granted, 1U, asked_);
   }
 
   /// Frees the slot, then tells the application, which may submit at once.
@@ -221,12 +212,10 @@ class Requester final : public Connection {
   }
 
   [[gnu::always_inline]] void repost(std::byte* buffer) noexcept {
-    if (link_.state <= LinkState::kOpen &&
-        link_.qp->post_receive(buffer, loop_.limits.message_bytes, loop_.region.lkey)) [[likely]] {
-      loop_.mark_dirty(link_);
-      return;
-    }
-    loop_.memory.put_small(buffer);
+    if (link_.state > LinkState::kOpen) [[unlikely]]
+      return loop_.memory.put_small(buffer);
+    link_.qp->repost_receive(buffer, loop_.limits.message_bytes, loop_.region.lkey);
+    loop_.mark_dirty(link_);
   }
 
   /// Replies with chunks, errors, and whatever is to be discarded (RFC 8166 §4.5: a Requester never answers).
@@ -314,7 +303,7 @@ class Requester final : public Connection {
     std::byte* out = nullptr;
     const bool is_inline = message <= link_.qp->max_inline();
     if (is_inline) {
-      out = link_.qp->begin_inline_send(static_cast<std::uint32_t>(message));
+      out = link_.qp->post_inline_send(static_cast<std::uint32_t>(message));
       if (out == nullptr) return abandon(extras, SubmitOutcome::kSendQueueFull);
     } else {
       out = loop_.memory.get_small(pools::Owner::kSend);
@@ -328,9 +317,7 @@ class Requester final : public Connection {
     if (!request.arguments.empty()) {
       std::memcpy(rpc + rpc_header.size(), request.arguments.data(), request.arguments.size());
     }
-    if (is_inline) {
-      link_.qp->commit_inline_send(static_cast<std::uint32_t>(message));
-    } else {
+    if (!is_inline) {
       const dv::Sge sge = loop_.sge(out, message);
       // There is room: kSendRoom was checked above.
       (void)link_.qp->post_send({&sge, 1},
@@ -387,7 +374,7 @@ class Requester final : public Connection {
   Link<P>& link_;
   std::uint32_t asked_;  // credits asked for, and receives posted
   std::uint32_t asked_be_;
-  std::uint32_t limit_ = 1;    // RFC 8166 §3.3.3: one until the first Reply
+  std::uint32_t limit_ = 0;    // while open; RFC 8166 §3.3.3: one until the first Reply
   std::uint32_t granted_ = 1;  // by the latest Reply, as it stood there
   std::uint32_t in_flight_ = 0;
   std::uint32_t mask_;

@@ -43,21 +43,23 @@ class Responder {
     call.payload = payload;
     call.payload_bytes = payload_bytes;
     const KnownCalls::Entry* known = loop_.known_calls.find(payload, payload_bytes);
-    if (known != nullptr && load_be32(payload) == header.xid) [[likely]] {
-      call.rpc.xid = header.xid;
-      call.rpc.args_offset = known->header_bytes;
-      call.recognised = true;
-      return begin(call, *known->procedure);
-    }
-    on_new_header(call, header.xid);
+    call.recognised = known != nullptr && load_be32(payload) == header.xid;
+    if (!call.recognised) [[unlikely]]
+      return on_new_header(call, header.xid);
+    call.rpc.xid = header.xid;
+    call.rpc.args_offset = known->header_bytes;
+    begin(call, *known->procedure);
   }
 
   /// A handler's stage has ended (here or on a worker), or a deferred Call has been answered.
   [[gnu::always_inline]] void settle(CallCore& call) noexcept {
-    if (call.link->state != LinkState::kOpen) [[unlikely]]
-      return drop(call);
-    if (call.ending == Ending::kReply) [[likely]]
-      return answer(call);
+    auto& link = *static_cast<Link<P>*>(call.link);
+    if (link.state == LinkState::kOpen && call.plainly_answered()) [[likely]] {
+      if (!poster_.post_plain(call, link)) [[unlikely]]
+        return loop_.wait_for_queue(link, call);
+      --link.calls_out;
+      return loop_.calls.give_back(&call);
+    }
     settle_uncommon(call);
   }
 
@@ -150,7 +152,6 @@ class Responder {
     CallCore& call = *taken;
     call.link = &link;
     call.message = buffer;
-    ++link.unanswered;
     ++link.calls_out;
     loop_.memory.memory().small().set_owner(buffer, pools::Owner::kCall);
     loop_.count(Count::kCallsReceived);
@@ -187,6 +188,8 @@ class Responder {
       return overrun(link, buffer);
     }
     CallCore& call = *opened;
+    call.recognised = false;
+    call.serving = nullptr;
     call.chunks = chunks;
     chunks->push_count = chunks->next_write_chunk = chunks->reads_taken = 0;
     chunks->unreduced_shift = 0;
@@ -312,14 +315,13 @@ class Responder {
     staged.count = 0;
   }
 
-  [[gnu::always_inline]] void answer(CallCore& call) noexcept {
-    if (!poster_.post(call)) [[unlikely]]
-      return loop_.wait_for_queue(*static_cast<Link<P>*>(call.link), call);
-    if (call.tokens_out == 0) [[likely]]
-      finish(call);
+  void answer(CallCore& call) noexcept {
+    if (!poster_.post(call)) return loop_.wait_for_queue(*static_cast<Link<P>*>(call.link), call);
+    if (call.tokens_out == 0) finish(call);
   }
 
   [[gnu::noinline]] void settle_uncommon(CallCore& call) noexcept {
+    if (call.link->state != LinkState::kOpen) return drop(call);
     switch (call.ending) {
       case Ending::kReply:
       case Ending::kReject:
@@ -374,9 +376,6 @@ class Responder {
     if (outcome == CallOutcome::kNotCall) {
       // A Reply, and we have called nobody on this connection: not for us (RFC 8167 §4).
       loop_.count(Count::kMessagesNotForUs);
-      auto& link = *static_cast<Link<P>*>(call.link);
-      --link.unanswered;
-      credit_.recycle(link, std::exchange(call.message, nullptr));
       return finish(call);
     }
     if (call.rpc.xid != xid || outcome == CallOutcome::kTruncated || outcome == CallOutcome::kOk) {
@@ -418,13 +417,9 @@ class Responder {
     finish(call);
   }
 
-  [[gnu::always_inline]] void finish(CallCore& call) noexcept {
-    LinkBase& link = *call.link;
-    if (call.message != nullptr) [[unlikely]] {
-      --link.unanswered;
-      credit_.recycle(static_cast<Link<P>&>(link), call.message);
-      call.message = nullptr;
-    }
+  void finish(CallCore& call) noexcept {
+    auto& link = *static_cast<Link<P>*>(call.link);
+    if (call.message != nullptr) credit_.recycle(link, std::exchange(call.message, nullptr));
     if (call.chunks != nullptr || call.results_open) release_extras(call);
     reset(call);
     --link.calls_out;
@@ -448,15 +443,13 @@ class Responder {
   }
 
   /// As open_call expects it.
-  [[gnu::always_inline]] static void reset(CallCore& call) noexcept {
-    if (call.kept_count != 0) [[unlikely]] {
+  static void reset(CallCore& call) noexcept {
+    if (call.kept_count != 0) {
       for (Buffer& buffer : call.kept_buffers) buffer.reset();
-      call.kept_count = 0;
     }
-    call.serving = nullptr;
-    call.form = ReplyForm::kMsg;
+    static_cast<CallProgress&>(call) = {};
     call.denial = Denial::kNone;
-    call.reply_prepared = call.send_posted = call.pulling = call.recognised = false;
+    call.pulling = false;
   }
 
   LoopContext<P>& loop_;

@@ -175,7 +175,7 @@ class RawPeer {
           qp_->retire_send(completion, [](dv::Token) {});
           continue;
         }
-        std::byte* buffer = qp_->take_receive(completion);
+        std::byte* buffer = qp_->take_receive(completion.wqe_counter);
         if (completion.status != dv::Status::kSuccess || buffer == nullptr) {
           failed_ = true;
           continue;

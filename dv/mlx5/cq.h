@@ -37,29 +37,31 @@ class Cq {
         count_(ring.cqe_count),
         mask_(ring.cqe_count - 1) {}
 
-  /// Takes up to out.size() completions; returns how many.
-  [[gnu::always_inline]] std::size_t poll(std::span<Completion> out) noexcept {
+  /// Hands up to `most` completions to take(const Completion&); returns how many.
+  template <class F>
+  [[gnu::always_inline]] std::size_t poll(std::size_t most, F&& take) noexcept {
     // Up to the end of the ring, so that the owner bit stays the same.
-    const std::size_t most = std::min<std::size_t>(out.size(), count_ - (consumer_ & mask_));
-    const mlx5_cqe64* cqe = &cqes_[consumer_ & mask_];
+    const mlx5_cqe64* const first = &cqes_[consumer_ & mask_];
+    const mlx5_cqe64* const end = first + std::min<std::size_t>(most, count_ - (consumer_ & mask_));
     const std::uint32_t owner = owner_of(consumer_);
-    std::size_t n = 0;
-    for (; n < most; ++n, ++cqe) {
+    const mlx5_cqe64* cqe = first;
+    for (; cqe != end; ++cqe) {
       // The word with the owner bit holds all else that a message needs but its length.
       const std::uint64_t tail = byte_swap(__atomic_load_n(reinterpret_cast<const Word*>(cqe) + 7, __ATOMIC_RELAXED));
       after_owner_bit();
-      Completion& c = out[n];
       if ((tail & kOpOwnMask) == ((MLX5_CQE_RESP_SEND << 4) | owner)) [[likely]] {
-        // Kind and status are 0 then, and stand where the signature and op_own did.
-        const std::uint64_t head = tail & kCounterAndQpn;
-        std::memcpy(static_cast<void*>(&c), &head, sizeof head);
-        c.byte_count = be32toh(cqe->byte_cnt);
+        take(Completion{.wqe_counter = static_cast<std::uint16_t>(tail >> 16U),
+                        .qpn = static_cast<std::uint32_t>(tail >> 32U) & kQpnMask,
+                        .byte_count = be32toh(cqe->byte_cnt)});
       } else {
         if ((tail & 1U) != owner || (tail & kOpOwnMask) >> 4 == MLX5_CQE_INVALID) break;  // there is none yet
-        take_rare(*cqe, tail, c);
+        Completion rare;
+        take_rare(*cqe, tail, rare);
+        take(rare);
       }
       __builtin_prefetch(cqe + 1);
     }
+    const auto n = static_cast<std::size_t>(cqe - first);
     if (n != 0) {
       consumer_ += static_cast<std::uint32_t>(n);
       before_giving_back();
@@ -67,6 +69,10 @@ class Cq {
       __atomic_store_n(reinterpret_cast<std::uint32_t*>(dbrec_), htobe32(consumer_ & 0xffffffU), __ATOMIC_RELEASE);
     }
     return n;
+  }
+  std::size_t poll(std::span<Completion> out) noexcept {
+    std::size_t n = 0;
+    return poll(out.size(), [&](const Completion& completion) { out[n++] = completion; });
   }
 
   /// Whether poll would find something.
@@ -79,9 +85,7 @@ class Cq {
  private:
   using Word [[gnu::may_alias]] = std::uint64_t;
   static constexpr std::uint64_t kOpOwnMask = 0xff;
-  static constexpr std::uint64_t kCounterAndQpn = 0x00ff'ffff'ffff'0000;
-  static_assert(offsetof(Completion, wqe_counter) == 2 && offsetof(Completion, qpn) == 4 &&
-                static_cast<int>(CompletionKind::kReceive) == 0 && static_cast<int>(Status::kSuccess) == 0);
+  static constexpr std::uint32_t kQpnMask = 0x00ff'ffff;
 
   /// The owner bit of this lap.
   [[nodiscard]] std::uint32_t owner_of(std::uint32_t consumer) const noexcept {

@@ -44,18 +44,23 @@ class PollGroup {
   PollGroup(const PollGroup&) = delete;
   PollGroup& operator=(const PollGroup&) = delete;
 
-  /// Takes up to out.size() completions; returns how many.
-  std::size_t poll(std::span<Completion> out) noexcept {
+  /// Hands up to `most` completions to take(const Completion&); returns how many.
+  template <class F>
+  [[gnu::always_inline]] std::size_t poll(std::size_t most, F&& take) noexcept {
     // Acquire: pairs with publish.
     if (const Members* latest = published_.load(std::memory_order_acquire); latest != members_) [[unlikely]]
       adopt(latest);
-    std::size_t n = send_cq_.poll(out);
+    std::size_t n = send_cq_.poll(most, take);
     const auto count = static_cast<std::uint32_t>(members_->receive_cqs.size());
-    for (std::uint32_t i = 0; i < count && n < out.size(); ++i) {
-      n += members_->receive_cqs[next_]->poll(out.subspan(n));
+    for (std::uint32_t i = 0; i < count && n < most; ++i) {
+      n += members_->receive_cqs[next_]->poll(most - n, take);
       if (++next_ == count) next_ = 0;
     }
     return n;
+  }
+  std::size_t poll(std::span<Completion> out) noexcept {
+    std::size_t n = 0;
+    return poll(out.size(), [&](const Completion& completion) { out[n++] = completion; });
   }
 
   /// Timers and peers' state. Call it once per turn, when every completion of the last poll has been handled.

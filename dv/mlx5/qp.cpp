@@ -49,10 +49,10 @@ Qp::Qp(const QpRings& rings)
       bf_reg_(rings.bf_reg),
       bf_bytes_(rings.bf_bytes) {}
 
-std::byte* Qp::make_room(std::uint32_t bbs) noexcept {
+bool Qp::make_room(std::uint32_t bbs) noexcept {
   const std::uint32_t to_end = sq_bbs_ - (producer_ & (sq_bbs_ - 1));
   if (bbs > to_end) {
-    if (send_room() < to_end + bbs) return nullptr;
+    if (send_room() < to_end + bbs) return false;
     // A NOP of at most 15 BBs per WQE (60 DS); a longer gap takes several.
     for (std::uint32_t left = to_end; left != 0;) {
       const std::uint32_t chunk = std::min(left, kMaxDs / 4);
@@ -63,13 +63,13 @@ std::byte* Qp::make_room(std::uint32_t bbs) noexcept {
   const std::uint32_t slot = producer_ & (sq_bbs_ - 1);
   next_wqe_ = sq_ + slot * std::size_t{kBbBytes};
   room_ = std::min(sq_bbs_ - slot, send_room());
-  return bbs > room_ ? nullptr : next_wqe_;
+  return bbs <= room_;
 }
 
 bool Qp::post_message(std::uint8_t opcode, std::uint32_t rkey, std::span<const Sge> sges, Token token) noexcept {
   const std::uint32_t ds = 1 + count_data_segments(sges);
-  std::byte* wqe = reserve(bbs_of_ds(ds));
-  if (wqe == nullptr) return false;
+  if (!reserve(bbs_of_ds(ds))) return false;
+  std::byte* wqe = next_wqe_;
   write_data_segments(wqe + sizeof(mlx5_wqe_ctrl_seg), sges);
   finish(opcode, ds, rkey, token);
   return true;
@@ -77,8 +77,8 @@ bool Qp::post_message(std::uint8_t opcode, std::uint32_t rkey, std::span<const S
 
 bool Qp::post_rdma(std::uint8_t opcode, std::span<const Sge> sges, RemoteAddress remote, Token token) noexcept {
   const std::uint32_t ds = 2 + count_data_segments(sges);
-  std::byte* wqe = reserve(bbs_of_ds(ds));
-  if (wqe == nullptr) return false;
+  if (!reserve(bbs_of_ds(ds))) return false;
+  std::byte* wqe = next_wqe_;
   auto* raddr = reinterpret_cast<mlx5_wqe_raddr_seg*>(wqe + sizeof(mlx5_wqe_ctrl_seg));
   raddr->raddr = htobe64(remote.offset);
   raddr->rkey = htobe32(remote.rkey);
@@ -89,8 +89,8 @@ bool Qp::post_rdma(std::uint8_t opcode, std::span<const Sge> sges, RemoteAddress
 }
 
 bool Qp::post_invalidate(std::uint32_t rkey, Token token) noexcept {
-  std::byte* wqe = reserve(kInvalidateBbs);
-  if (wqe == nullptr) return false;
+  if (!reserve(kInvalidateBbs)) return false;
+  std::byte* wqe = next_wqe_;
   std::memset(wqe + sizeof(mlx5_wqe_ctrl_seg), 0, kInvalidateBbs * kBbBytes - sizeof(mlx5_wqe_ctrl_seg));
   auto* umr = reinterpret_cast<mlx5_wqe_umr_ctrl_seg*>(wqe + sizeof(mlx5_wqe_ctrl_seg));
   umr->flags =
@@ -101,14 +101,14 @@ bool Qp::post_invalidate(std::uint32_t rkey, Token token) noexcept {
   mkey->free = MLX5_WQE_MKEY_CONTEXT_FREE;
   mkey->qpn_mkey = htobe32(0xffffff00U);
   finish(MLX5_OPCODE_UMR, kInvalidateBbs * 4, rkey, token);
-  next_fence_ = MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+  fence_next();
   return true;
 }
 
 bool Qp::post_bind(std::uint32_t old_rkey, std::uint32_t new_rkey, const Sge& range, WindowAccess access,
                    Token token) noexcept {
-  std::byte* wqe = reserve(kBindBbs);
-  if (wqe == nullptr) return false;
+  if (!reserve(kBindBbs)) return false;
+  std::byte* wqe = next_wqe_;
   std::memset(wqe + sizeof(mlx5_wqe_ctrl_seg), 0, kBindBbs * kBbBytes - sizeof(mlx5_wqe_ctrl_seg));
   auto* umr = reinterpret_cast<mlx5_wqe_umr_ctrl_seg*>(wqe + sizeof(mlx5_wqe_ctrl_seg));
   umr->flags =
@@ -129,7 +129,7 @@ bool Qp::post_bind(std::uint32_t old_rkey, std::uint32_t new_rkey, const Sge& ra
   klm->mkey_be = htobe32(range.lkey);
   klm->address_be = htobe64(reinterpret_cast<std::uintptr_t>(range.address));
   finish(MLX5_OPCODE_UMR, kBindBbs * 4, old_rkey, token);
-  next_fence_ = MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+  fence_next();
   return true;
 }
 

@@ -7,7 +7,7 @@
 // WQEs, and two doorbell records. The code builds WQEs in place, rings once per burst and signals sparingly:
 //
 //  - A WQE never wraps: when the rest of the ring is too short, one NOP fills it. Inline data is therefore contiguous,
-//    and begin_inline_send can hand out the very bytes of the WQE for a header to be written into.
+//    and post_inline_send can hand out the very bytes of the WQE for a header to be written into.
 //  - A request with a token is always signalled, since somebody waits for it. Requests without one are signalled once
 //    per quarter of the ring, so that the ring can never fill up with requests of which no completion will tell.
 //  - The receive ring keeps a private shadow of the buffer addresses. A slot that gets the same buffer again is not
@@ -18,6 +18,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "dv/barriers.h"
 #include "dv/mlx5/wqe.h"
@@ -75,21 +76,18 @@ class Qp {
   /// Nothing posted is outstanding: every send WQE has retired and every receive has come back.
   [[nodiscard]] bool drained() const noexcept { return producer_ == consumer_ && rq_head_ == rq_tail_; }
 
-  /// Contiguous bytes of a SEND WQE to be, or nullptr when the ring has no room or `length` exceeds max_inline.
-  /// Write exactly `length` bytes, then commit. Nothing else may be posted in between.
-  [[nodiscard, gnu::always_inline]] std::byte* begin_inline_send(std::uint32_t length) noexcept {
-    if (length > max_inline_) [[unlikely]]
+  /// Posts a SEND of `length` inline bytes and says where they go: to be written before the doorbell. nullptr when the
+  /// ring has no room or `length` exceeds max_inline. What is left of the WQE's last basic block may be scribbled on.
+  [[nodiscard, gnu::always_inline]] std::byte* post_inline_send(std::uint32_t length) noexcept {
+    if (length > kLeastInline && length > max_inline_) [[unlikely]]
       return nullptr;
     const std::uint32_t ds = ds_of_inline_send(length);
-    std::byte* wqe = reserve(bbs_of_ds(ds));
-    if (wqe == nullptr) [[unlikely]]
+    if (!reserve(bbs_of_ds(ds))) [[unlikely]]
       return nullptr;
+    std::byte* wqe = next_wqe_;
+    finish(MLX5_OPCODE_SEND, ds, 0, kNoToken);
     *reinterpret_cast<std::uint32_t*>(wqe + sizeof(mlx5_wqe_ctrl_seg)) = htobe32(MLX5_INLINE_SEG | length);
     return wqe + kInlineOffset;
-  }
-  /// With the length that it was begun with.
-  [[gnu::always_inline]] void commit_inline_send(std::uint32_t length) noexcept {
-    finish(MLX5_OPCODE_SEND, ds_of_inline_send(length), 0, kNoToken);
   }
 
   [[nodiscard]] bool post_send(std::span<const Sge> sges, Token token) noexcept {
@@ -117,7 +115,7 @@ class Qp {
   /// A signalled NOP. In the error state it is flushed like everything else, and its completion retires whatever was
   /// posted before it: unsignalled requests that succeeded just before the error have no completion of their own.
   [[nodiscard]] bool post_drain(Token token) noexcept {
-    if (reserve(1) == nullptr) return false;
+    if (!reserve(1)) return false;
     finish(MLX5_OPCODE_NOP, 1, 0, token);
     return true;
   }
@@ -155,16 +153,15 @@ class Qp {
   [[gnu::always_inline]] bool post_receive(std::byte* buffer, std::uint32_t length, std::uint32_t lkey) noexcept {
     if (receives_posted() == rq_wqes_) [[unlikely]]
       return false;
-    const std::uint32_t slot = rq_head_ & rq_mask_;
-    if (rq_shadow_[slot] != buffer) {
-      rq_shadow_[slot] = buffer;
-      auto* data = reinterpret_cast<mlx5_wqe_data_seg*>(rq_ + slot * std::size_t{kReceiveStride});
-      data->byte_count = htobe32(length);
-      data->lkey = htobe32(lkey);
-      data->addr = htobe64(reinterpret_cast<std::uintptr_t>(buffer));
-    }
-    ++rq_head_;
+    repost_receive(buffer, length, lkey);
     return true;
+  }
+  /// Posts a buffer that take_receive has returned: there is room for it.
+  [[gnu::always_inline]] void repost_receive(std::byte* buffer, std::uint32_t length, std::uint32_t lkey) noexcept {
+    const std::uint32_t slot = rq_head_++ & rq_mask_;
+    if (rq_shadow_[slot] == buffer) [[likely]]
+      return;
+    write_receive(slot, buffer, length, lkey);
   }
   [[gnu::always_inline]] void publish_receives() noexcept {
     before_doorbell_record();
@@ -175,10 +172,12 @@ class Qp {
 
   /// The buffer of a receive completion, or nullptr when the completion does not match what is posted (a forged or
   /// stale CQE): RC receives complete in posting order.
-  [[nodiscard, gnu::always_inline]] std::byte* take_receive(const Completion& completion) noexcept {
-    if (completion.wqe_counter != rq_tail_ || rq_tail_ == rq_head_) [[unlikely]]
+  [[nodiscard, gnu::always_inline]] std::byte* take_receive(std::uint16_t wqe_counter) noexcept {
+    const std::uint16_t tail = rq_tail_;
+    if (wqe_counter != tail || tail == rq_head_) [[unlikely]]
       return nullptr;
-    return rq_shadow_[rq_tail_++ & rq_mask_];
+    rq_tail_ = static_cast<std::uint16_t>(tail + 1);
+    return rq_shadow_[tail & rq_mask_];
   }
   /// Free running count of the receives taken, and of those posted: what a flush has to cover.
   [[nodiscard]] std::uint16_t receive_tail() const noexcept { return rq_tail_; }
@@ -212,13 +211,6 @@ class Qp {
     __builtin_prefetch(buffer);
     __builtin_prefetch(buffer + 64);
   }
-  /// Fetches what `completion` has delivered, before take_receive: the completions of a burst name different buffers,
-  /// and their lines then travel together. A completion of the send queue, or a forged one, fetches something harmless.
-  [[gnu::always_inline]] void prefetch_receive(const Completion& completion) const noexcept {
-    const std::byte* buffer = rq_shadow_[completion.wqe_counter & rq_mask_];
-    __builtin_prefetch(buffer);
-    __builtin_prefetch(buffer + 64);
-  }
 
  private:
   struct Signalled {
@@ -227,14 +219,19 @@ class Qp {
     Token token;
   };
 
-  /// Room for `bbs` contiguous blocks at the producer, after a NOP where the ring ends too early.
-  [[nodiscard, gnu::always_inline]] std::byte* reserve(std::uint32_t bbs) noexcept {
-    if (bbs > room_) [[unlikely]]
-      return make_room(bbs);
-    return next_wqe_;
-  }
+  /// Whether there is room for `bbs` contiguous blocks at next_wqe_, after a NOP where the ring ends too early.
+  [[nodiscard, gnu::always_inline]] bool reserve(std::uint32_t bbs) noexcept { return bbs <= room_ || make_room(bbs); }
   /// Looks how many blocks are free, up to the end of the ring; passes its end.
-  [[nodiscard, gnu::noinline]] std::byte* make_room(std::uint32_t bbs) noexcept;
+  [[nodiscard, gnu::noinline, gnu::cold]] bool make_room(std::uint32_t bbs) noexcept;
+
+  [[gnu::noinline]] void write_receive(std::uint32_t slot, std::byte* buffer, std::uint32_t length,
+                                       std::uint32_t lkey) noexcept {
+    rq_shadow_[slot] = buffer;
+    auto* data = reinterpret_cast<mlx5_wqe_data_seg*>(rq_ + slot * std::size_t{kReceiveStride});
+    data->byte_count = htobe32(length);
+    data->lkey = htobe32(lkey);
+    data->addr = htobe64(reinterpret_cast<std::uintptr_t>(buffer));
+  }
 
   /// Writes the control segment of the WQE reserved at the producer and moves the producer behind it.
   [[gnu::always_inline]] void finish(std::uint8_t opcode, std::uint32_t ds, std::uint32_t immediate,
@@ -245,20 +242,30 @@ class Qp {
     producer_ = static_cast<std::uint16_t>(producer_ + bbs);
     next_wqe_ = wqe + bbs * std::size_t{kBbBytes};
     room_ -= bbs;
-    std::uint32_t flags = next_fence_;
-    next_fence_ = 0;
     until_signal_ -= static_cast<std::int32_t>(bbs);
-    if (token != kNoToken || until_signal_ <= 0) [[unlikely]] {
-      flags |= MLX5_WQE_CTRL_CQ_UPDATE;
-      until_signal_ = signal_every_;
-      signalled_[signalled_head_++ & (sq_bbs_ - 1)] = {first, producer_, token};
-    }
     // opmod 0, index and opcode; QPN and DS. Then signature, stream channel and flags in one word (flags last), and the
     // immediate.
     store_be64(wqe, (std::uint64_t{first} << 40) | (std::uint64_t{opcode} << 32) | (qpn_ << 8) | ds);
-    const std::uint64_t rest = (std::uint64_t{htobe32(immediate)} << 32) | (flags << 24);
+    const std::uint64_t rest = std::uint64_t{htobe32(immediate)} << 32;
     std::memcpy(wqe + 8, &rest, sizeof rest);
+    if (token != kNoToken || until_signal_ <= 0) [[unlikely]]
+      wqe[offsetof(mlx5_wqe_ctrl_seg, fm_ce_se)] = signal(first, token);
     last_wqe_ = wqe;
+  }
+
+  /// The flags of a WQE that is signalled or fenced, at block `first`.
+  [[nodiscard, gnu::noinline]] std::byte signal(std::uint16_t first, Token token) noexcept {
+    const std::byte fence = std::exchange(next_fence_, std::byte{0});
+    if (fence != std::byte{0}) until_signal_ += kFenced;
+    if (token == kNoToken && until_signal_ > 0) return fence;
+    until_signal_ = signal_every_;
+    signalled_[signalled_head_++ & (sq_bbs_ - 1)] = {first, producer_, token};
+    return fence | std::byte{MLX5_WQE_CTRL_CQ_UPDATE};
+  }
+  /// The next WQE waits until this one has taken effect.
+  void fence_next() noexcept {
+    next_fence_ = std::byte{MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE};
+    until_signal_ -= kFenced;  // so that finish() asks for flags
   }
 
   [[nodiscard]] bool post_message(std::uint8_t opcode, std::uint32_t rkey, std::span<const Sge> sges,
@@ -267,6 +274,8 @@ class Qp {
                                Token token) noexcept;
   void ring_mmio() noexcept;
   [[gnu::noinline, gnu::cold]] void retire_unsignalled(const Completion& completion) noexcept;
+
+  static constexpr std::int32_t kFenced = 1 << 24;
 
   // What every post touches.
   std::byte* next_wqe_;     // at the producer
@@ -281,7 +290,7 @@ class Qp {
   std::uint16_t signalled_tail_ = 0;
   std::int32_t until_signal_;  // BBs that may still be posted unsignalled
   std::int32_t signal_every_;
-  std::uint32_t next_fence_ = 0;
+  std::byte next_fence_{0};
   std::uint32_t max_inline_;
   std::unique_ptr<Signalled[]> signalled_;
   Be32* dbrec_;

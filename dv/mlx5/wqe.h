@@ -18,6 +18,8 @@ inline constexpr std::uint32_t kReceiveStride = 16;
 inline constexpr std::uint32_t kInlineHeaderBytes = 4;
 inline constexpr std::uint32_t kInlineOffset = sizeof(mlx5_wqe_ctrl_seg) + kInlineHeaderBytes;  // of a SEND's data
 
+inline constexpr std::uint32_t kLeastInline = 60;  // what every queue pair takes inline
+
 /// Largest inline SEND of `bbs` basic blocks.
 [[nodiscard]] constexpr std::uint32_t inline_capacity(std::uint32_t bbs) noexcept {
   return bbs * kBbBytes - kInlineOffset;

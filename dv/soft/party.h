@@ -43,7 +43,7 @@ struct Party {
         if (batch[i].status != Status::kSuccess) end.send_errors.push_back(batch[i]);
         end.qp->retire_send(batch[i], [&](Token token) { end.tokens.push_back(token); });
       } else {
-        end.arrivals.push_back({batch[i], end.qp->take_receive(batch[i])});
+        end.arrivals.push_back({batch[i], end.qp->take_receive(batch[i].wqe_counter)});
       }
     }
     end.group->progress();

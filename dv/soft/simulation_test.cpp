@@ -64,7 +64,7 @@ class Simulation {
         if (one[0].status != Status::kSuccess) end.send_errors.push_back(one[0]);
         end.qp->retire_send(one[0], [&](Token token) { end.tokens.push_back(token); });
       } else {
-        end.arrivals.push_back({one[0], end.qp->take_receive(one[0])});
+        end.arrivals.push_back({one[0], end.qp->take_receive(one[0].wqe_counter)});
       }
     }
     end.group->progress();

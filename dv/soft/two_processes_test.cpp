@@ -31,10 +31,9 @@ struct Welcome {
   welcome.window_key = (window & ~0xffU) | 0x42;
   welcome.window = {end.remote(0).offset, welcome.window_key};
   if (!end.qp->post_bind(window, welcome.window_key, end.sge(0, 4096), mlx5::WindowAccess::kRemoteRead, 1)) _exit(2);
-  std::byte* bytes = end.qp->begin_inline_send(sizeof welcome);
+  std::byte* bytes = end.qp->post_inline_send(sizeof welcome);
   if (bytes == nullptr) _exit(3);
   std::memcpy(bytes, &welcome, sizeof welcome);
-  end.qp->commit_inline_send(sizeof welcome);
   end.qp->ring_doorbell();
   for (;;) {
     server.turn();
@@ -45,11 +44,10 @@ struct Welcome {
         end.arrivals.pop_front();
         continue;
       }
-      std::byte* answer = end.qp->begin_inline_send(arrival.completion.byte_count);
+      std::byte* answer = end.qp->post_inline_send(arrival.completion.byte_count);
       if (answer == nullptr) break;  // room comes with completions
       end.arrivals.pop_front();
       std::memcpy(answer, arrival.buffer, arrival.completion.byte_count);
-      end.qp->commit_inline_send(arrival.completion.byte_count);
       if (!end.qp->post_receive(arrival.buffer, End::kBufferBytes, end.region.lkey)) _exit(5);
     }
     end.qp->publish_receives();
@@ -112,11 +110,10 @@ TEST_F(TwoProcesses, AHundredThousandMessagesGoThereAndBackIntact) {
   const bool done = client_->run_until(
       [&] {
         while (sent < kMessages && sent - received < kWindow) {
-          std::byte* bytes = end.qp->begin_inline_send(length_of(sent));
+          std::byte* bytes = end.qp->post_inline_send(length_of(sent));
           if (bytes == nullptr) break;
           std::memset(bytes, static_cast<int>(sent % 251), length_of(sent));
           std::memcpy(bytes, &sent, sizeof sent);
-          end.qp->commit_inline_send(length_of(sent));
           ++sent;
         }
         end.qp->ring_doorbell();
