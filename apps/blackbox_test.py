@@ -48,6 +48,14 @@ def case(function):
     return function
 
 
+def proves(*requirements):
+    """Names the requirements of protocol.md that a case proves, for scripts/conformance."""
+    def named(function):
+        function.proves = requirements
+        return function
+    return named
+
+
 class Stage:
     """A runtime folder, and the processes started in it."""
 
@@ -140,6 +148,7 @@ def ping_prints_a_line_for_each_call_and_a_summary(stage):
 
 
 @case
+@proves("R8166-3.5-3")
 def ping_carries_octets_inline_and_long(stage):
     stage.rodeod()
     for size in ("1", "1000", "5000", "64K", "1M"):
@@ -494,7 +503,8 @@ def main():
             stage = Stage(folder)
             try:
                 function(stage)
-                verdict = "ok"
+                requirements = getattr(function, "proves", ())
+                verdict = "ok" + ("; proves " + ", ".join(requirements) if requirements else "")
             except (AssertionError, OSError, ValueError, subprocess.SubprocessError) as problem:
                 verdict = f"FAILED: {type(problem).__name__}: {problem}"
                 failed.append(function.__name__)

@@ -19,6 +19,7 @@
 #include "engine/rodeo.h"
 #include "engine/xdr_writer.h"
 #include "pools/clock.h"
+#include "pools/proves.h"
 
 namespace rodeo::apps {
 namespace {
@@ -283,7 +284,8 @@ TEST_F(TestProgramTest, FillWritesThePatternFromAnyPlace) {
   }
 }
 
-TEST_F(TestProgramTest, FillComesInlineWithoutAWriteChunk) {  // R8166-4.3.2: no Write chunk, so not reduced
+TEST_F(TestProgramTest, FillComesInlineWithoutAWriteChunk) {
+  proves("R8166-4.3.2-11");
   Outgoing call(TestProc::kFill);
   call.writer.u64(3);
   call.writer.u32(999);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "dv/provider_suite.h"
+#include "pools/proves.h"
 
 // What fails, and how both ends hear of it.
 
@@ -57,6 +58,7 @@ const std::vector<BadAccess>& bad_accesses() {
 }  // namespace
 
 TEST_P(ProviderSuite, RemoteMemoryIsGuardedByKeyBoundsAndRights) {
+  proves("R8166-8.1-2");
   ASSERT_NO_FATAL_FAILURE(listen());
   for (const BadAccess& bad : bad_accesses()) {
     SCOPED_TRACE(bad.what);

@@ -8,6 +8,7 @@
 #include "engine/golden_messages.h"
 #include "engine/test_pair.h"
 #include "engine/transport_header.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -31,25 +32,28 @@ constexpr std::uint32_t kProgram = 0x20000001;
 }
 
 void expect_served(RawPeer& peer, std::uint32_t xid) {
+  proves("R8166-2.2-2", "R8166-3.3-3");
   peer.send(null_call(xid));
   const auto reply = peer.receive();
   ASSERT_EQ(reply.size(), kMinHeaderBytes + kAcceptedReplyBytes);
-  EXPECT_EQ(load_be32(reply.data()), xid);                 // R8166-2.2-2
-  EXPECT_GE(load_be32(reply.data() + kCreditOffset), 1U);  // R8166-3.3-3
+  EXPECT_EQ(load_be32(reply.data()), xid);
+  EXPECT_GE(load_be32(reply.data() + kCreditOffset), 1U);
 }
 
 void expect_err_chunk(RawPeer& peer, std::span<const std::byte> message) {
+  proves("R8166-4.2.4-4", "R8166-4.5-2", "R8166-4.5-4", "R8166-4.5-6");
   peer.send(message);
   const auto reply = peer.receive();
-  ASSERT_EQ(reply.size(), kErrChunkBytes);                        // R8166-4.2.4-4
-  EXPECT_EQ(load_be32(reply.data()), load_be32(message.data()));  // R8166-4.5-4
+  ASSERT_EQ(reply.size(), kErrChunkBytes);
+  EXPECT_EQ(load_be32(reply.data()), load_be32(message.data()));
   EXPECT_EQ(load_be32(reply.data() + 4), 1U);
   EXPECT_GE(load_be32(reply.data() + 8), 1U);
   EXPECT_EQ(load_be32(reply.data() + 12), 4U);
   EXPECT_EQ(load_be32(reply.data() + 16), 2U);
 }
 
-TEST(BadInput, MessagesShorterThanAHeaderAreDiscardedInSilence) {  // R8166-4.5-1, ENG-CR-11
+TEST(BadInput, MessagesShorterThanAHeaderAreDiscardedInSilence) {
+  proves("R8166-4.5-1", "ENG-CR-11");
   Pair pair(program());
   RawPeer peer(pair);
   for (std::size_t length = 0; length < kMinHeaderBytes; ++length) {
@@ -62,7 +66,8 @@ TEST(BadInput, MessagesShorterThanAHeaderAreDiscardedInSilence) {  // R8166-4.5-
   EXPECT_EQ(Pair::counter(*pair.server, "too_short"), kMinHeaderBytes);
 }
 
-TEST(BadInput, OtherVersionsGetErrVers) {  // R8166-4.5.1-1, R8166-4.5-5, R8166-7-1
+TEST(BadInput, OtherVersionsGetErrVers) {
+  proves("R8166-4.5.1-1", "R8166-4.5-5", "R8166-7-1");
   Pair pair(program());
   RawPeer peer(pair);
   for (const std::uint32_t version : {0U, 2U, 99U, 0xffffffffU}) {
@@ -81,7 +86,8 @@ TEST(BadInput, OtherVersionsGetErrVers) {  // R8166-4.5.1-1, R8166-4.5-5, R8166-
   expect_served(peer, 12);
 }
 
-TEST(BadInput, MalformedHeadersGetErrChunk) {  // R8166-4.5.2-1, R8166-4.5.2-2, R8166-4.6-2
+TEST(BadInput, MalformedHeadersGetErrChunk) {
+  proves("R8166-4.5.2-1", "R8166-4.5.2-2", "R8166-4.5.2-3", "R8166-4.6-2");
   Pair pair(program());
   RawPeer peer(pair);
   expect_err_chunk(peer, RawPeer::bytes_of({1, 1, 8, 2, 0, 0, 0, 0, 0}));           // RDMA_MSGP
@@ -89,13 +95,14 @@ TEST(BadInput, MalformedHeadersGetErrChunk) {  // R8166-4.5.2-1, R8166-4.5.2-2, 
   expect_err_chunk(peer, RawPeer::bytes_of({3, 1, 8, 1, 0, 0, 0}));                 // NOMSG without a chunk
   expect_err_chunk(peer, RawPeer::bytes_of({4, 1, 8, 0, 2, 0, 0, 4, 0, 2, 3}));     // discriminator 2
   expect_err_chunk(peer, RawPeer::bytes_of({5, 1, 8, 0, 0, 1, 0x10000000, 0, 0}));  // a count beyond the message
-  expect_err_chunk(peer, RawPeer::bytes_of({6, 1, 8, 0, 0, 0, 0, 99, 0, 2, kProgram, 1, 0, 0, 0, 0,
-                                            0}));                          // XID differs: R8166-4.5.2-3
+  expect_err_chunk(peer,
+                   RawPeer::bytes_of({6, 1, 8, 0, 0, 0, 0, 99, 0, 2, kProgram, 1, 0, 0, 0, 0, 0}));  // XID differs
   expect_err_chunk(peer, RawPeer::bytes_of({9, 1, 8, 0, 0, 0, 0, 9, 0}));  // no whole RPC header
   expect_served(peer, 7);
 }
 
-TEST(BadInput, BadReadPositionsGetErrChunkAndNoHandlerRuns) {  // F04, R8166-3.4.5-2, ENG-RD-2
+TEST(BadInput, BadReadPositionsGetErrChunkAndNoHandlerRuns) {  // F04
+  proves("R8166-3.4.5-2", "ENG-RD-2");
   Pair pair(program());
   RawPeer peer(pair);
   const auto with_position = [&](std::uint32_t xid, std::uint32_t position) {
@@ -130,7 +137,8 @@ TEST(BadInput, BadReadPositionsGetErrChunkAndNoHandlerRuns) {  // F04, R8166-3.4
   expect_served(peer, 30);
 }
 
-TEST(BadInput, TooMuchReadDataIsRefusedBeforeAnythingIsPulled) {  // F05, R8166-3.4-6, ENG-SEG-2
+TEST(BadInput, TooMuchReadDataIsRefusedBeforeAnythingIsPulled) {  // F05
+  proves("R8166-3.4-6", "ENG-SEG-2");
   Pair pair(program());
   RawPeer peer(pair);
   const auto long_call = [&](std::uint32_t xid, std::uint32_t length, std::uint32_t high) {
@@ -142,7 +150,8 @@ TEST(BadInput, TooMuchReadDataIsRefusedBeforeAnythingIsPulled) {  // F05, R8166-
   expect_served(peer, 43);
 }
 
-TEST(BadInput, ErrorsAndDoneAreDiscarded) {  // R8166-4.2.4-6, R8166-4.6-5, ENG-RX-7
+TEST(BadInput, ErrorsAndDoneAreDiscarded) {
+  proves("R8166-4.2.4-6", "R8166-4.6-5", "ENG-RX-7");
   Pair pair(program());
   RawPeer peer(pair);
   peer.send_words({1, 1, 8, 4, 2, 0, 0});
@@ -154,7 +163,8 @@ TEST(BadInput, ErrorsAndDoneAreDiscarded) {  // R8166-4.2.4-6, R8166-4.6-5, ENG-
   expect_served(peer, 2);
 }
 
-TEST(BadInput, RpcLevelRefusals) {  // R5531-9-1, R5531-9-3, R5531-A-1
+TEST(BadInput, RpcLevelRefusals) {
+  proves("R5531-9-1", "R5531-9-3", "R5531-A-1");
   Pair pair(program());
   RawPeer peer(pair);
   auto message = null_call(51);
@@ -172,7 +182,8 @@ TEST(BadInput, RpcLevelRefusals) {  // R5531-9-1, R5531-9-3, R5531-A-1
   expect_served(peer, 53);
 }
 
-TEST(BadInput, ARemoteAccessErrorCostsOnlyItsOwnConnection) {  // R8166-4.5.3-1, R8166-8.1-3
+TEST(BadInput, ARemoteAccessErrorCostsOnlyItsOwnConnection) {
+  proves("R8166-4.5.3-1", "R8166-8.1-3");
   Pair pair(program());
   RawPeer bystander(pair);
   RawPeer offender(pair);
@@ -184,7 +195,8 @@ TEST(BadInput, ARemoteAccessErrorCostsOnlyItsOwnConnection) {  // R8166-4.5.3-1,
   pair.until([&] { return pair.server->connection_count() == 1; });
 }
 
-TEST(BadInput, RandomMessagesNeverHurtTheNextConnection) {  // R8166-8.1-1
+TEST(BadInput, RandomMessagesNeverHurtTheNextConnection) {
+  proves("R8166-8.1-1");
   Pair pair(program());
   RawPeer good(pair);
   std::mt19937 random(20251);

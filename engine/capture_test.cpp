@@ -17,6 +17,7 @@
 #include "engine/read_list.h"
 #include "engine/rpc_message.h"
 #include "engine/transport_header.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -118,7 +119,8 @@ class CaptureTest : public testing::TestWithParam<Recording> {
   std::map<std::pair<std::uint32_t, std::uint32_t>, ChunkLists> calls_;  // by Responder's address and XID
 };
 
-TEST_P(CaptureTest, EveryMessageDecodesAndEncodesBackToTheSameOctets) {  // R8166-4-1, R8166-4.2.4-2, R8167-2-1
+TEST_P(CaptureTest, EveryMessageDecodesAndEncodesBackToTheSameOctets) {
+  proves("R8166-4-1", "R8166-4.2.4-2", "R8167-2-1");
   for (const auto& message : messages_) {
     if (message.management) continue;
     switch (classify(message.octets)) {
@@ -143,7 +145,8 @@ TEST_P(CaptureTest, EveryMessageDecodesAndEncodesBackToTheSameOctets) {  // R816
   EXPECT_EQ(counts_.long_replies, GetParam().reply_chunk_calls);
 }
 
-TEST_P(CaptureTest, BothEndsSendPrivateDataWhenTheyConnect) {  // R8797-4-1, R8797-5.2-1
+TEST_P(CaptureTest, BothEndsSendPrivateDataWhenTheyConnect) {
+  proves("R8797-4-1", "R8797-5.2-1");
   unsigned requests = 0;
   unsigned replies = 0;
   for (const auto& message : messages_) {

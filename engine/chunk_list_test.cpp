@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/golden_messages.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -45,7 +46,8 @@ TEST(ChunkList, AbsentListsAreThreeZeroWords) {  // E9
   EXPECT_EQ(encode(lists), wire({0, 0, 0}));
 }
 
-TEST(ChunkList, SegmentsAreHandleLengthOffset) {  // R8166-3.4-4
+TEST(ChunkList, SegmentsAreHandleLengthOffset) {
+  proves("R8166-3.4-4");
   ChunkLists lists;
   const Octets octets = wire({0, 0, 1, 1, 0x01020304, 0x05060708, 0x090a0b0c, 0x0d0e0f10});
   ASSERT_EQ(decode(octets, lists), HeaderOutcome::kOk);
@@ -54,7 +56,8 @@ TEST(ChunkList, SegmentsAreHandleLengthOffset) {  // R8166-3.4-4
   EXPECT_EQ(encode(lists), octets);
 }
 
-TEST(ChunkList, HandlesOf32AndOffsetsOf64BitsComeThroughUnchanged) {  // R8166-2.3-1, ENG-SEG-1
+TEST(ChunkList, HandlesOf32AndOffsetsOf64BitsComeThroughUnchanged) {
+  proves("R8166-2.3-1", "ENG-SEG-1");
   ChunkLists lists;
   const Octets octets = wire({0, 0, 1, 2, 0xffffffff, 0, 0xffffffff, 0xffffffff, 0, 1, 0, 0});
   ASSERT_EQ(decode(octets, lists), HeaderOutcome::kOk);
@@ -63,7 +66,8 @@ TEST(ChunkList, HandlesOf32AndOffsetsOf64BitsComeThroughUnchanged) {  // R8166-2
   EXPECT_EQ(encode(lists), octets);
 }
 
-TEST(ChunkList, ReadListKeepsItsOrder) {  // R8166-4.3.1-1, E9
+TEST(ChunkList, ReadListKeepsItsOrder) {  // E9
+  proves("R8166-4.3.1-1");
   ChunkLists lists;
   const Octets octets = wire({1, 104, 1, 5, 0, 9, 1, 200, 2, 6, 0, 8, 1, 104, 3, 7, 0, 7, 0, 0, 0});
   ASSERT_EQ(decode(octets, lists), HeaderOutcome::kOk);
@@ -76,7 +80,8 @@ TEST(ChunkList, ReadListKeepsItsOrder) {  // R8166-4.3.1-1, E9
   EXPECT_EQ(encode(lists), octets);
 }
 
-TEST(ChunkList, WriteListHoldsSeveralChunks) {  // R8166-3.4.6-1, E9: a 3-segment and a 2-segment chunk
+TEST(ChunkList, WriteListHoldsSeveralChunks) {  // E9: a 3-segment and a 2-segment chunk
+  proves("R8166-3.4.6-1");
   ChunkLists lists;
   const Octets octets = wire({0, 1, 3, 1, 10, 0, 1, 2, 20, 0, 2, 3, 30, 0, 3, 1, 2, 4, 40, 0, 4, 5, 50, 0, 5, 0, 0});
   ASSERT_EQ(decode(octets, lists), HeaderOutcome::kOk);
@@ -89,7 +94,8 @@ TEST(ChunkList, WriteListHoldsSeveralChunks) {  // R8166-3.4.6-1, E9: a 3-segmen
   EXPECT_EQ(encode(lists), octets);
 }
 
-TEST(ChunkList, EmptyAndUnusedChunksAreToldApart) {  // R8166-3.4.6-11, R8166-4.3.2-12, E9
+TEST(ChunkList, EmptyAndUnusedChunksAreToldApart) {  // E9
+  proves("R8166-3.4.6-11", "R8166-4.3.2-12");
   ChunkLists lists;
   const Octets octets = wire({0, 1, 1, 7, 64, 0, 0, 1, 0, 1, 1, 8, 0, 0, 0, 0, 0});
   ASSERT_EQ(decode(octets, lists), HeaderOutcome::kOk);
@@ -100,7 +106,8 @@ TEST(ChunkList, EmptyAndUnusedChunksAreToldApart) {  // R8166-3.4.6-11, R8166-4.
   EXPECT_EQ(encode(lists), octets);
 }
 
-TEST(ChunkList, ReplyChunkOfNoSegmentsIsPresentWithoutCapacity) {  // ENG-RC-4
+TEST(ChunkList, ReplyChunkOfNoSegmentsIsPresentWithoutCapacity) {
+  proves("ENG-RC-4");
   ChunkLists lists;
   const Octets octets = wire({0, 0, 1, 0});
   ASSERT_EQ(decode(octets, lists), HeaderOutcome::kOk);
@@ -110,7 +117,8 @@ TEST(ChunkList, ReplyChunkOfNoSegmentsIsPresentWithoutCapacity) {  // ENG-RC-4
   EXPECT_EQ(encode(lists), octets);
 }
 
-TEST(ChunkList, EmptySegmentsInACallAreLegal) {  // ENG-SEG-3
+TEST(ChunkList, EmptySegmentsInACallAreLegal) {
+  proves("ENG-SEG-3");
   ChunkLists lists;
   ASSERT_EQ(decode(wire({0, 1, 3, 1, 0, 0, 1, 2, 4096, 0, 2, 3, 0, 0, 3, 0, 0}), lists), HeaderOutcome::kOk);
   ReturnedLengths returned;
@@ -121,20 +129,23 @@ TEST(ChunkList, EmptySegmentsInACallAreLegal) {  // ENG-SEG-3
   EXPECT_EQ(returned.write[2], 0U);
 }
 
-TEST(ChunkList, DiscriminatorsOtherThanZeroAndOneAreRefused) {  // R8166-4.5.2-1
+TEST(ChunkList, DiscriminatorsOtherThanZeroAndOneAreRefused) {
+  proves("R8166-4.5.2-1");
   EXPECT_EQ(decode({2, 0, 0}), HeaderOutcome::kBadDiscriminator);
   EXPECT_EQ(decode({0, 0xffffffff, 0}), HeaderOutcome::kBadDiscriminator);
   EXPECT_EQ(decode({0, 0, 0x01000000}), HeaderOutcome::kBadDiscriminator);
   EXPECT_EQ(decode({1, 4, 1, 1, 0, 0, 3, 0, 0}), HeaderOutcome::kBadDiscriminator);
 }
 
-TEST(ChunkList, CountsAreCheckedAgainstWhatRemainsBeforeLooping) {  // R8166-4.5.2-1
+TEST(ChunkList, CountsAreCheckedAgainstWhatRemainsBeforeLooping) {
+  proves("R8166-4.5.2-1");
   EXPECT_EQ(decode({0, 1, 0xffffffff, 0}), HeaderOutcome::kTruncated);
   EXPECT_EQ(decode({0, 1, 0x10000000, 0, 0, 0, 0}), HeaderOutcome::kTruncated);  // 16 * count wraps in 32 bits
   EXPECT_EQ(decode({0, 0, 1, 2, 1, 1, 0, 0}), HeaderOutcome::kTruncated);
 }
 
-TEST(ChunkList, EveryTruncationIsNoticed) {  // R8166-4.5.2-1
+TEST(ChunkList, EveryTruncationIsNoticed) {
+  proves("R8166-4.5.2-1");
   const Octets whole = wire({1, 104, 1, 5, 0, 9, 0, 1, 1, 7, 64, 0, 0, 0, 1, 1, 8, 64, 0, 0});
   ChunkLists lists;
   ASSERT_EQ(decode(whole, lists), HeaderOutcome::kOk);
@@ -143,20 +154,23 @@ TEST(ChunkList, EveryTruncationIsNoticed) {  // R8166-4.5.2-1
   }
 }
 
-TEST(ChunkList, OffsetPlusLengthMustNotOverflow) {  // ENG-SEG-2
+TEST(ChunkList, OffsetPlusLengthMustNotOverflow) {
+  proves("ENG-SEG-2");
   EXPECT_EQ(decode({0, 0, 1, 1, 7, 0x1000, 0xffffffff, 0xffffff00}), HeaderOutcome::kSegmentOverflow);
   EXPECT_EQ(decode({0, 1, 1, 7, 0x1000, 0xffffffff, 0xffffff00, 0, 0}), HeaderOutcome::kSegmentOverflow);
   EXPECT_EQ(decode({1, 4, 7, 0x1000, 0xffffffff, 0xffffff00, 0, 0, 0}), HeaderOutcome::kSegmentOverflow);
 }
 
-TEST(ChunkList, TotalsMustFit32Bits) {  // ENG-SEG-2
+TEST(ChunkList, TotalsMustFit32Bits) {
+  proves("ENG-SEG-2");
   EXPECT_EQ(decode({0, 0, 1, 2, 7, 0xffffffff, 0, 0, 7, 1, 0, 0}), HeaderOutcome::kSegmentOverflow);
   EXPECT_EQ(decode({0, 0, 1, 2, 7, 0xffffffff, 0, 0, 7, 0, 0, 0}), HeaderOutcome::kOk);
   EXPECT_EQ(decode({0, 1, 2, 7, 0x80000000, 0, 0, 7, 0x80000000, 0, 0, 0, 0}), HeaderOutcome::kSegmentOverflow);
   EXPECT_EQ(decode({1, 4, 7, 0x80000000, 0, 0, 1, 8, 7, 0x80000000, 0, 0, 0, 0, 0}), HeaderOutcome::kSegmentOverflow);
 }
 
-TEST(ChunkList, ListsBeyondOurCapacityAreTooComplex) {  // R8267-6.4-9
+TEST(ChunkList, ListsBeyondOurCapacityAreTooComplex) {
+  proves("R8267-6.4-9");
   const auto repeated = [](std::size_t count, std::vector<std::uint32_t> item, std::vector<std::uint32_t> before,
                            std::vector<std::uint32_t> after) {
     std::vector<std::uint32_t> words = std::move(before);
@@ -179,7 +193,8 @@ TEST(ChunkList, ListsBeyondOurCapacityAreTooComplex) {  // R8267-6.4-9
   EXPECT_EQ(decode(repeated(1000, {1, 4, 7, 8, 0, 0}, {}, {0, 0, 0}), lists), HeaderOutcome::kChunkListTooComplex);
 }
 
-TEST(ChunkList, WriteSegmentsOfAllChunksShareOneCapacity) {  // R8267-6.4-9
+TEST(ChunkList, WriteSegmentsOfAllChunksShareOneCapacity) {
+  proves("R8267-6.4-9");
   std::vector<std::uint32_t> words = {0};
   for (std::uint32_t chunk = 0; chunk < 2; ++chunk) {
     words.insert(words.end(), {1, 40});
@@ -190,7 +205,8 @@ TEST(ChunkList, WriteSegmentsOfAllChunksShareOneCapacity) {  // R8267-6.4-9
   EXPECT_EQ(decode(wire(words), lists), HeaderOutcome::kChunkListTooComplex);
 }
 
-TEST(ChunkList, FortyReadSegmentsFitTheSmallestInlineHeader) {  // ENG-SEG-4
+TEST(ChunkList, FortyReadSegmentsFitTheSmallestInlineHeader) {
+  proves("ENG-SEG-4");
   ChunkLists lists;
   for (std::uint32_t i = 0; i < 40; ++i) ASSERT_TRUE(lists.add_read(104, {i + 1, 4096, i * 4096ULL}));
   const Octets octets = encode(lists);
@@ -200,7 +216,8 @@ TEST(ChunkList, FortyReadSegmentsFitTheSmallestInlineHeader) {  // ENG-SEG-4
   EXPECT_EQ(decoded.read_count, 40U);
 }
 
-TEST(ChunkList, AllPresenceCombinationsRoundTrip) {  // R8166-4.2.4-2
+TEST(ChunkList, AllPresenceCombinationsRoundTrip) {
+  proves("R8166-4.2.4-2");
   for (unsigned mask = 0; mask < 8; ++mask) {
     ChunkLists lists;
     if (mask & 1U) {
@@ -249,7 +266,8 @@ TEST(ChunkList, BuildersRefuseWhatTheDecoderWouldRefuse) {
   EXPECT_FALSE(lists.add_write_chunk({}));
 }
 
-TEST(ReturnedLengths, FillSegmentsInOrder) {  // R8166-3.4.6-3, R8166-3.4.6-5, R8166-4.3.3-6
+TEST(ReturnedLengths, FillSegmentsInOrder) {
+  proves("R8166-3.4.6-3", "R8166-3.4.6-5", "R8166-4.3.3-6");
   ChunkLists call;
   ASSERT_TRUE(call.add_write_chunk(std::array{kA, kB}));
   ASSERT_TRUE(call.set_reply(std::array{Segment{1, 100, 0}, Segment{2, 4900, 0}, Segment{3, 50, 0}}));
@@ -264,7 +282,8 @@ TEST(ReturnedLengths, FillSegmentsInOrder) {  // R8166-3.4.6-3, R8166-3.4.6-5, R
   EXPECT_EQ(returned.reply[2], 0U);
 }
 
-TEST(ReturnedLengths, AChunkTooSmallIsRefusedBeforeAnythingChanges) {  // ENG-WR-4, ENG-RC-1
+TEST(ReturnedLengths, AChunkTooSmallIsRefusedBeforeAnythingChanges) {
+  proves("ENG-WR-4", "ENG-RC-1");
   ChunkLists call;
   ASSERT_TRUE(call.add_write_chunk(std::array{Segment{1, 100, 0}}));
   ASSERT_TRUE(call.set_reply(std::array{Segment{1, 1000, 0}}));
@@ -277,7 +296,8 @@ TEST(ReturnedLengths, AChunkTooSmallIsRefusedBeforeAnythingChanges) {  // ENG-WR
   EXPECT_EQ(returned.reply[0], 0U);
 }
 
-TEST(ReturnedLengths, EncodeAsACopyOfTheCallWithoutItsReadList) {  // R8166-3.4.6-4, R8166-4.3.1-3, R8166-4.3.3-4
+TEST(ReturnedLengths, EncodeAsACopyOfTheCallWithoutItsReadList) {
+  proves("R8166-3.4.6-4", "R8166-4.3.1-3", "R8166-4.3.3-4");
   ChunkLists call;
   ASSERT_TRUE(call.add_read(104, kA));
   ASSERT_TRUE(call.add_write_chunk(std::array{kA, kB}));
@@ -292,7 +312,8 @@ TEST(ReturnedLengths, EncodeAsACopyOfTheCallWithoutItsReadList) {  // R8166-3.4.
                        0x12378000, 1, 0, 0,      1,    1,      0x1b02,     0,      0x7f00, 0x12378000}));
 }
 
-TEST(ReturnedLists, MustBeTheOnesOffered) {  // ENG-WR-1
+TEST(ReturnedLists, MustBeTheOnesOffered) {
+  proves("ENG-WR-1");
   ChunkLists call;
   ASSERT_TRUE(call.add_write_chunk(std::array{kA, kB}));
   ASSERT_TRUE(call.set_reply(std::array{kB}));
@@ -314,7 +335,8 @@ TEST(ReturnedLists, MustBeTheOnesOffered) {  // ENG-WR-1
   EXPECT_EQ(verdict(std::array{kA, kB}, std::array{kLonger}), HeaderOutcome::kReturnedListMismatch);
 }
 
-TEST(ReturnedLists, MayBeMissingButNotAppear) {  // ENG-WR-1, ENG-RC-3
+TEST(ReturnedLists, MayBeMissingButNotAppear) {
+  proves("ENG-WR-1", "ENG-RC-3");
   ChunkLists offered;
   ASSERT_TRUE(offered.add_write_chunk(std::array{kA}));
   ASSERT_TRUE(offered.set_reply(std::array{kB}));
@@ -330,7 +352,8 @@ TEST(ReturnedLists, MayBeMissingButNotAppear) {  // ENG-WR-1, ENG-RC-3
   EXPECT_EQ(check_returned_lists(offered, one_of_two), HeaderOutcome::kReturnedListMismatch);
 }
 
-TEST(OnlyHandle, ExistsWhenAllSegmentsOfAllListsCarryOne) {  // ENG-8797-3
+TEST(OnlyHandle, ExistsWhenAllSegmentsOfAllListsCarryOne) {
+  proves("ENG-8797-3");
   ChunkLists call;
   EXPECT_EQ(only_handle(call), std::nullopt);
   ASSERT_TRUE(call.add_read(104, {7, 1, 0}));
@@ -345,7 +368,8 @@ TEST(OnlyHandle, ExistsWhenAllSegmentsOfAllListsCarryOne) {  // ENG-8797-3
   EXPECT_EQ(only_handle(padded), std::nullopt);
 }
 
-TEST(HeaderOutcome, EachHasItsOwnName) {  // ENG-RX-5
+TEST(HeaderOutcome, EachHasItsOwnName) {
+  proves("ENG-RX-5");
   for (std::size_t i = 0; i < kHeaderOutcomeCount; ++i) {
     for (std::size_t j = 0; j < i; ++j) EXPECT_NE(kHeaderOutcomes[i].name, kHeaderOutcomes[j].name);
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/golden_messages.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -18,14 +19,16 @@ Octets encoded(const PrivateData& own) {
   return {octets.begin(), octets.end()};
 }
 
-TEST(PrivateData, HasTheEightOctetsOfTheStandard) {  // R8797-4-3, R8797-4-4, R8797-4-6
+TEST(PrivateData, HasTheEightOctetsOfTheStandard) {
+  proves("R8797-4-3", "R8797-4-4", "R8797-4-6");
   EXPECT_EQ(encoded({4096, 4096, true}), wire({0xf6ab0e18, 0x01010303}));
   EXPECT_EQ(encoded({4096, 4096, false}), wire({0xf6ab0e18, 0x01000303}));
   EXPECT_EQ(encoded({8192, 2048, false}), wire({0xf6ab0e18, 0x01000701}));
   EXPECT_EQ(decode_private_data(wire({0xf6ab0e18, 0x01010701})), (PrivateData{8192, 2048, true}));
 }
 
-TEST(PrivateData, EncodesSizesInStepsOf1024) {  // R8797-4.2-1
+TEST(PrivateData, EncodesSizesInStepsOf1024) {
+  proves("R8797-4.2-1");
   for (std::uint32_t size = 1024; size <= 262144; size += 1024) {
     const Octets octets = encoded({size, 263168 - size, false});
     EXPECT_EQ(std::to_integer<std::uint32_t>(octets[6]), size / 1024 - 1);
@@ -33,7 +36,8 @@ TEST(PrivateData, EncodesSizesInStepsOf1024) {  // R8797-4.2-1
   }
 }
 
-TEST(PrivateData, RoundsSizesDown) {  // ENG-8797-4
+TEST(PrivateData, RoundsSizesDown) {
+  proves("ENG-8797-4");
   EXPECT_EQ(encoded({5000, 5000, false}), encoded({4096, 4096, false}));
   EXPECT_EQ(round_inline_size(5000), 4096U);
   EXPECT_EQ(round_inline_size(0), 1024U);
@@ -41,13 +45,15 @@ TEST(PrivateData, RoundsSizesDown) {  // ENG-8797-4
   EXPECT_EQ(inline_thresholds({5000, 5000, false}, {262144, 262144, false}).outgoing, 4096U);
 }
 
-TEST(PrivateData, ReservedFlagsAreSentZeroAndIgnored) {  // R8797-4-5
+TEST(PrivateData, ReservedFlagsAreSentZeroAndIgnored) {
+  proves("R8797-4-5");
   EXPECT_EQ(encoded({1024, 1024, true})[5], std::byte{1});
   EXPECT_EQ(decode_private_data(wire({0xf6ab0e18, 0x01ff0000})), (PrivateData{1024, 1024, true}));
   EXPECT_EQ(decode_private_data(wire({0xf6ab0e18, 0x01fe0000})), (PrivateData{1024, 1024, false}));
 }
 
-TEST(PrivateData, IsFoundAtAnyOctet) {  // R8797-5.2-1
+TEST(PrivateData, IsFoundAtAnyOctet) {
+  proves("R8797-5.2-1");
   const PrivateData sent{8192, 16384, true};
   for (std::size_t before = 0; before < 60; ++before) {
     const Octets octets = joined(joined(Octets(before, std::byte{0xf6}), encoded(sent)), Octets(20));
@@ -56,7 +62,8 @@ TEST(PrivateData, IsFoundAtAnyOctet) {  // R8797-5.2-1
   }
 }
 
-TEST(PrivateData, NothingConformingMeansDefaults) {  // R8797-5.1-1, R8797-5.2-2, R8797-4-4
+TEST(PrivateData, NothingConformingMeansDefaults) {
+  proves("R8797-5.1-1", "R8797-5.2-2", "R8797-4-4");
   const PrivateData defaults;
   EXPECT_EQ(defaults, (PrivateData{1024, 1024, false}));
   EXPECT_EQ(decode_private_data({}), defaults);
@@ -66,7 +73,8 @@ TEST(PrivateData, NothingConformingMeansDefaults) {  // R8797-5.1-1, R8797-5.2-2
   EXPECT_EQ(decode_private_data(wire({0xf6ab0e18, 0x00010303})), defaults);
 }
 
-TEST(PrivateData, AHitMustFitTheBuffer) {  // R8797-5.2-3
+TEST(PrivateData, AHitMustFitTheBuffer) {
+  proves("R8797-5.2-3");
   const Octets whole = encoded({4096, 4096, true});
   for (std::size_t length = 0; length < 8; ++length) {
     EXPECT_EQ(decode_private_data(cut(whole, length)), PrivateData{});
@@ -74,12 +82,14 @@ TEST(PrivateData, AHitMustFitTheBuffer) {  // R8797-5.2-3
   }
 }
 
-TEST(PrivateData, AnotherLayersLookalikeDoesNotHideIt) {  // R8797-5.2-3
+TEST(PrivateData, AnotherLayersLookalikeDoesNotHideIt) {
+  proves("R8797-5.2-3");
   EXPECT_EQ(decode_private_data(joined(wire({0xf6ab0e18, 0x09000000}), encoded({4096, 4096, true}))),
             (PrivateData{4096, 4096, true}));
 }
 
-TEST(InlineThresholds, AreTheSmallerOfSenderAndReceiver) {  // R8797-4.2-2, R8797-4.2-3, R8166-3.3.2-1
+TEST(InlineThresholds, AreTheSmallerOfSenderAndReceiver) {
+  proves("R8797-4.2-2", "R8797-4.2-3", "R8166-3.3.2-1");
   const PrivateData client{8192, 2048, false};
   const PrivateData server{65536, 4096, false};
   EXPECT_EQ(inline_thresholds(client, server).outgoing, 4096U);  // call threshold
@@ -88,13 +98,15 @@ TEST(InlineThresholds, AreTheSmallerOfSenderAndReceiver) {  // R8797-4.2-2, R879
   EXPECT_EQ(inline_thresholds(server, client).incoming, 4096U);
 }
 
-TEST(InlineThresholds, Are1024WithASilentPeer) {  // R8166-3.3.2-4
+TEST(InlineThresholds, Are1024WithASilentPeer) {
+  proves("R8166-3.3.2-4");
   const auto thresholds = inline_thresholds({65536, 65536, true}, decode_private_data({}));
   EXPECT_EQ(thresholds.outgoing, 1024U);
   EXPECT_EQ(thresholds.incoming, 1024U);
 }
 
-TEST(RemoteInvalidation, NeedsBothEnds) {  // R8797-4.1-1, R8797-4.1-3
+TEST(RemoteInvalidation, NeedsBothEnds) {
+  proves("R8797-4.1-1", "R8797-4.1-3");
   const PrivateData yes{1024, 1024, true};
   const PrivateData no{1024, 1024, false};
   EXPECT_TRUE(may_invalidate(yes, yes));
@@ -103,7 +115,8 @@ TEST(RemoteInvalidation, NeedsBothEnds) {  // R8797-4.1-1, R8797-4.1-3
   EXPECT_FALSE(may_invalidate(no, no));
 }
 
-TEST(InlineSize, OutsideTheRangeIsRefusedWithAReason) {  // R8166-3.3.2-3
+TEST(InlineSize, OutsideTheRangeIsRefusedWithAReason) {
+  proves("R8166-3.3.2-3");
   EXPECT_EQ(check_inline_size(4096).value(), 4096U);
   EXPECT_EQ(check_inline_size(5000).value(), 4096U);
   for (const std::uint64_t bad : {0ULL, 1023ULL, 262145ULL, 1ULL << 40}) {

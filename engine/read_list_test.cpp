@@ -10,6 +10,7 @@
 
 #include "engine/golden_messages.h"
 #include "engine/transport_header.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -38,7 +39,8 @@ void expect_piece(const StreamPiece& piece, PieceKind kind, std::uint32_t positi
   EXPECT_EQ(piece.source, source);
 }
 
-TEST(ReadChunks, GroupInterleavedPositionsKeepingListOrder) {  // ENG-RD-1, R8166-3.4.5-4
+TEST(ReadChunks, GroupInterleavedPositionsKeepingListOrder) {
+  proves("ENG-RD-1", "R8166-3.4.5-4");
   const ReadChunks chunks = grouped({{200, 8}, {104, 4}, {200, 16}, {104, 12}});
   ASSERT_EQ(chunks.count, 2U);
   EXPECT_EQ(chunks.all()[0].position, 104U);
@@ -49,14 +51,16 @@ TEST(ReadChunks, GroupInterleavedPositionsKeepingListOrder) {  // ENG-RD-1, R816
   EXPECT_EQ(segments(chunks, 1), (std::vector<unsigned>{0, 2}));
 }
 
-TEST(ReadChunks, SegmentsOfOneChunkNeedNotBeAligned) {  // R8166-3.4.5-3, R8166-3.4-5
+TEST(ReadChunks, SegmentsOfOneChunkNeedNotBeAligned) {
+  proves("R8166-3.4.5-3", "R8166-3.4-5");
   const ReadChunks chunks = grouped({{104, 5}, {104, 3}, {104, 8187}});
   ASSERT_EQ(chunks.count, 1U);
   EXPECT_EQ(chunks.all()[0].length, 8195U);
   EXPECT_EQ(segments(chunks, 0), (std::vector<unsigned>{0, 1, 2}));
 }
 
-TEST(ReadChunks, TellThePositionZeroChunkFromDataChunks) {  // R8166-3.5-4
+TEST(ReadChunks, TellThePositionZeroChunkFromDataChunks) {
+  proves("R8166-3.5-4");
   const ReadChunks chunks = grouped({{4980, 65536}, {0, 4000}, {0, 1000}});
   EXPECT_TRUE(chunks.has_position_zero());
   EXPECT_EQ(chunks.position_zero_bytes(), 5000U);
@@ -67,7 +71,8 @@ TEST(ReadChunks, TellThePositionZeroChunkFromDataChunks) {  // R8166-3.5-4
   EXPECT_EQ(grouped({{104, 4}}).position_zero_bytes(), 0U);
 }
 
-TEST(ReadChunks, HoldAsManySegmentsAsTheListAndSortThem) {  // ENG-RD-1
+TEST(ReadChunks, HoldAsManySegmentsAsTheListAndSortThem) {
+  proves("ENG-RD-1");
   ChunkLists lists;
   for (std::uint32_t i = 0; i < kMaxReadSegments; ++i) {
     ASSERT_TRUE(lists.add_read((static_cast<std::uint32_t>(kMaxReadSegments) - i) * 8, {i, 4, 0}));
@@ -87,7 +92,8 @@ TEST(StreamLayout, OfAMessageWithoutChunksIsThePayloadItself) {
   expect_piece(layout.pieces[0], PieceKind::kReduced, 0, 40, 0);
 }
 
-TEST(StreamLayout, SuppliesThePadThatAChunkLeftOut) {  // R8166-3.4.5-1, ENG-RD-3: E3, 104 + 8195 + 1 = 8300
+TEST(StreamLayout, SuppliesThePadThatAChunkLeftOut) {  // E3, 104 + 8195 + 1 = 8300
+  proves("R8166-3.4.5-1", "ENG-RD-3");
   StreamLayout layout;
   ASSERT_EQ(plan_stream(grouped({{104, 8195}}), 104, 64, layout), HeaderOutcome::kOk);
   EXPECT_EQ(layout.total, 8300U);
@@ -97,14 +103,16 @@ TEST(StreamLayout, SuppliesThePadThatAChunkLeftOut) {  // R8166-3.4.5-1, ENG-RD-
   expect_piece(layout.pieces[2], PieceKind::kPad, 8299, 1, 0);
 }
 
-TEST(StreamLayout, SuppliesNoPadWhenTheChunkHasIt) {  // R8166-3.4.5-11: E3 variant
+TEST(StreamLayout, SuppliesNoPadWhenTheChunkHasIt) {  // E3 variant
+  proves("R8166-3.4.5-11");
   StreamLayout layout;
   ASSERT_EQ(plan_stream(grouped({{104, 8192}, {104, 4}}), 104, 64, layout), HeaderOutcome::kOk);
   EXPECT_EQ(layout.total, 8300U);
   ASSERT_EQ(layout.count, 2U);
 }
 
-TEST(StreamLayout, CountsThePadOfEarlierChunksInLaterPositions) {  // ENG-RD-3: first chunk of length 5
+TEST(StreamLayout, CountsThePadOfEarlierChunksInLaterPositions) {  // first chunk of length 5
+  proves("ENG-RD-3");
   StreamLayout layout;
   ASSERT_EQ(plan_stream(grouped({{104, 5}, {116, 8}}), 120, 64, layout), HeaderOutcome::kOk);
   EXPECT_EQ(layout.total, 120U + 8 + 8);
@@ -116,7 +124,8 @@ TEST(StreamLayout, CountsThePadOfEarlierChunksInLaterPositions) {  // ENG-RD-3: 
   expect_piece(layout.pieces[5], PieceKind::kReduced, 124, 12, 108);
 }
 
-TEST(StreamLayout, SplicesDataIntoAPositionZeroChunk) {  // ENG-MX-2: E4, total 70536
+TEST(StreamLayout, SplicesDataIntoAPositionZeroChunk) {  // E4, total 70536
+  proves("ENG-MX-2");
   TransportHeader header;
   ChunkLists lists;
   ASSERT_EQ(decode_call_header(golden::wire(golden::kE4Combined), header, lists), HeaderOutcome::kOk);
@@ -131,7 +140,8 @@ TEST(StreamLayout, SplicesDataIntoAPositionZeroChunk) {  // ENG-MX-2: E4, total 
   expect_piece(layout.pieces[2], PieceKind::kReduced, 70516, 20, 4980);
 }
 
-TEST(StreamLayout, RefusesPositionsThatMakeNoSense) {  // ENG-RD-2
+TEST(StreamLayout, RefusesPositionsThatMakeNoSense) {
+  proves("ENG-RD-2");
   StreamLayout layout;
   EXPECT_EQ(plan_stream(grouped({{60, 8}}), 104, 64, layout), HeaderOutcome::kPositionInRpcHeader);
   EXPECT_EQ(plan_stream(grouped({{64, 8}}), 104, 64, layout), HeaderOutcome::kOk);
@@ -148,13 +158,15 @@ TEST(StreamLayout, RefusesPositionsThatMakeNoSense) {  // ENG-RD-2
   }
 }
 
-TEST(StreamLayout, RefusesStreamsThatPositionsCannotAddress) {  // ENG-SEG-2
+TEST(StreamLayout, RefusesStreamsThatPositionsCannotAddress) {
+  proves("ENG-SEG-2");
   StreamLayout layout;
   EXPECT_EQ(plan_stream(grouped({{104, 0xffffff00}}), 4096, 64, layout), HeaderOutcome::kSegmentOverflow);
   EXPECT_EQ(plan_stream(grouped({{104, 0xfffffffd}}), 104, 64, layout), HeaderOutcome::kSegmentOverflow);
 }
 
-TEST(StreamLayout, ChecksTheRpcHeaderAgainOnceItIsKnown) {  // ENG-RD-2
+TEST(StreamLayout, ChecksTheRpcHeaderAgainOnceItIsKnown) {
+  proves("ENG-RD-2");
   const ReadChunks chunks = grouped({{0, 5000}, {60, 8}});
   StreamLayout layout;
   EXPECT_EQ(plan_stream(chunks, 5000, 40, layout), HeaderOutcome::kOk);
@@ -163,7 +175,8 @@ TEST(StreamLayout, ChecksTheRpcHeaderAgainOnceItIsKnown) {  // ENG-RD-2
   EXPECT_TRUE(data_after_header(grouped({{0, 5000}}), 64));
 }
 
-TEST(StreamLayout, CoversAnyAcceptedStreamWithoutGapsOrOverlap) {  // ENG-RD-2, R8166-6.1-6
+TEST(StreamLayout, CoversAnyAcceptedStreamWithoutGapsOrOverlap) {
+  proves("ENG-RD-2", "R8166-6.1-6");
   std::mt19937 random{8166};
   const auto below = [&random](unsigned limit) { return static_cast<std::uint32_t>(random() % limit); };
   unsigned accepted = 0;

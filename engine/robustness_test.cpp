@@ -11,6 +11,7 @@
 #include "engine/read_list.h"
 #include "engine/rpc_message.h"
 #include "engine/transport_header.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -60,14 +61,16 @@ void decode_every_way(const Octets& octets) {
   (void)classify(octets);
 }
 
-TEST(Robustness, EveryTruncationOfEveryGoldenMessageIsSafe) {  // R8166-8.1-1
+TEST(Robustness, EveryTruncationOfEveryGoldenMessageIsSafe) {
+  proves("R8166-8.1-1");
   for (const auto& message : golden::kMessages) {
     const Octets whole = golden::wire(message.words);
     for (std::size_t length = 0; length <= whole.size(); ++length) decode_every_way(golden::cut(whole, length));
   }
 }
 
-TEST(Robustness, EveryWordReplacedByATellingValueIsSafe) {  // R8166-8.1-1
+TEST(Robustness, EveryWordReplacedByATellingValueIsSafe) {
+  proves("R8166-8.1-1");
   for (const auto& message : golden::kMessages) {
     for (std::size_t word = 0; word < message.words.size(); ++word) {
       for (const std::uint32_t value : {0U, 1U, 2U, 3U, 16U, 17U, 64U, 65U, 0x0fffffffU, 0x10000000U, 0x10000001U,
@@ -78,7 +81,8 @@ TEST(Robustness, EveryWordReplacedByATellingValueIsSafe) {  // R8166-8.1-1
   }
 }
 
-TEST(Robustness, RandomMutationsOfGoldenMessagesAreSafe) {  // R8166-8.1-1
+TEST(Robustness, RandomMutationsOfGoldenMessagesAreSafe) {
+  proves("R8166-8.1-1");
   std::mt19937 random{5531};
   for (const auto& message : golden::kMessages) {
     const Octets whole = golden::wire(message.words);
@@ -92,7 +96,8 @@ TEST(Robustness, RandomMutationsOfGoldenMessagesAreSafe) {  // R8166-8.1-1
   }
 }
 
-TEST(Robustness, RandomWordsAfterAValidStartAreSafe) {  // R8166-8.1-1
+TEST(Robustness, RandomWordsAfterAValidStartAreSafe) {
+  proves("R8166-8.1-1");
   std::mt19937 random{8166};
   for (int round = 0; round < 40000; ++round) {
     Octets octets = golden::wire({7, 1, 8, static_cast<std::uint32_t>(random() % 2)});

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/golden_messages.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -34,7 +35,8 @@ Octets call_with_auth(std::uint32_t cred_flavor, std::uint32_t cred, std::uint32
   return joined(joined(out, wire({verf_flavor, verf})), padded(verf));
 }
 
-TEST(RpcCall, WithoutAuthenticationDecodes) {  // R5531-12-1: E1
+TEST(RpcCall, WithoutAuthenticationDecodes) {  // E1
+  proves("R5531-12-1");
   CallHeader call;
   ASSERT_EQ(decode_call(rpc_of(golden::kE1Call, 28), call), CallOutcome::kOk);
   EXPECT_EQ(call.xid, 0x11223344U);
@@ -69,7 +71,8 @@ TEST(RpcCall, EveryTruncationIsNoticed) {
   EXPECT_EQ(outcome_of(cut(octets, 64)), CallOutcome::kOk);
 }
 
-TEST(RpcCall, OtherRpcVersionsAreToldFromEverythingElse) {  // R5531-9-1
+TEST(RpcCall, OtherRpcVersionsAreToldFromEverythingElse) {
+  proves("R5531-9-1");
   const Octets octets = wire({7, 0, 3, 100003, 3, 0, 0, 0, 0, 0});
   CallHeader call;
   ASSERT_EQ(decode_call(octets, call), CallOutcome::kRpcMismatch);
@@ -85,7 +88,8 @@ TEST(RpcCall, RepliesAreNotCalls) {
   EXPECT_EQ(outcome_of(wire({7, 2, 2, 1, 1, 1, 0, 0, 0, 0})), CallOutcome::kNotCall);
 }
 
-TEST(RpcCall, AuthenticationBodiesAreAtMost400Octets) {  // R5531-9-3
+TEST(RpcCall, AuthenticationBodiesAreAtMost400Octets) {
+  proves("R5531-9-3");
   EXPECT_EQ(outcome_of(call_with_auth(6, 400, 6, 400)), CallOutcome::kOk);
   EXPECT_EQ(call_with_auth(6, 400, 6, 400).size(), kMaxCallHeaderBytes);
   EXPECT_EQ(outcome_of(call_with_auth(6, 401, 0, 0)), CallOutcome::kBadCredential);
@@ -123,7 +127,8 @@ TEST(RpcCall, VerifiersOfOtherFlavorsAreKept) {
   EXPECT_EQ(call.args_offset, octets.size());
 }
 
-TEST(AuthSysBody, EnforcesItsLimits) {  // R5531-A-1
+TEST(AuthSysBody, EnforcesItsLimits) {
+  proves("R5531-A-1");
   const auto body = [](std::uint32_t name, std::uint32_t gids) {
     Octets out = joined(wire({1, name}), Octets((name + 3U) / 4 * 4, std::byte{'x'}));
     out = joined(out, wire({1000, 100, gids}));
@@ -144,7 +149,8 @@ TEST(AuthSysBody, EnforcesItsLimits) {  // R5531-A-1
   EXPECT_FALSE(decode_auth_sys(wire({1, 0, 0, 0, 0xffffffff}), sys));
 }
 
-TEST(RpcCallEncoding, MatchesTheWorkedMessages) {  // R8166-4-2: E1, E2
+TEST(RpcCallEncoding, MatchesTheWorkedMessages) {  // E1, E2
+  proves("R8166-4-2");
   Octets out(64);
   ASSERT_EQ(encode_call_header(out, 0x11223344, 100003, 3, 0, {}), 40U);
   EXPECT_EQ(cut(out, 40), rpc_of(golden::kE1Call, 28));
@@ -176,7 +182,8 @@ TEST(RpcCallEncoding, CarriesAllOfAuthSys) {
   EXPECT_EQ(sys.gids, credential.sys.gids);
 }
 
-TEST(RpcCallEncoding, RefusesWhatAPeerWouldRefuse) {  // R5531-9-3, R5531-A-1
+TEST(RpcCallEncoding, RefusesWhatAPeerWouldRefuse) {
+  proves("R5531-9-3", "R5531-A-1");
   Octets out(kMaxCallHeaderBytes);
   const std::string name(256, 'n');
   EXPECT_EQ(encode_call_header(out, 9, 1, 2, 3, {AuthFlavor::kSys, {0, name, 0, 0, 0, {}}}), 0U);
@@ -184,7 +191,8 @@ TEST(RpcCallEncoding, RefusesWhatAPeerWouldRefuse) {  // R5531-9-3, R5531-A-1
   EXPECT_EQ(encode_call_header(out, 9, 1, 2, 3, {AuthFlavor::kGss, {}}), 0U);
 }
 
-TEST(RpcReplyEncoding, HasExactlyTheOctetsOfTheStandard) {  // R5531-9-1, R5531-9-2
+TEST(RpcReplyEncoding, HasExactlyTheOctetsOfTheStandard) {
+  proves("R5531-9-1", "R5531-9-2");
   Octets out(24);
   EXPECT_EQ(encode_accepted(out.data(), 0x11223344, AcceptStat::kSuccess), 24U);
   EXPECT_EQ(out, rpc_of(golden::kE1Reply, 28));
@@ -200,7 +208,8 @@ TEST(RpcReplyEncoding, HasExactlyTheOctetsOfTheStandard) {  // R5531-9-1, R5531-
   EXPECT_EQ(out, wire({7, 1, 1, 1, 5}));
 }
 
-TEST(RpcReply, EachFormDecodes) {  // R5531-9-2
+TEST(RpcReply, EachFormDecodes) {
+  proves("R5531-9-2", "R5531-9-3");
   ReplyHeader reply;
   ASSERT_EQ(decode_reply(rpc_of(golden::kE2Reply, 68), reply), ReplyOutcome::kOk);
   EXPECT_TRUE(reply.success());
@@ -238,8 +247,7 @@ TEST(RpcReply, MalformedOnesAreRefused) {
   EXPECT_EQ(decode_reply(wire({7, 1, 2, 0, 0, 0}), reply), ReplyOutcome::kBadStat);
   EXPECT_EQ(decode_reply(wire({7, 1, 0, 0, 0, 6}), reply), ReplyOutcome::kBadStat);
   EXPECT_EQ(decode_reply(wire({7, 1, 1, 2, 0, 0}), reply), ReplyOutcome::kBadStat);
-  EXPECT_EQ(decode_reply(joined(wire({7, 1, 0, 6, 401}), Octets(408)), reply),
-            ReplyOutcome::kBadVerifier);  // R5531-9-3
+  EXPECT_EQ(decode_reply(joined(wire({7, 1, 0, 6, 401}), Octets(408)), reply), ReplyOutcome::kBadVerifier);
   for (const Octets& whole : {wire({7, 1, 0, 0, 0, 2, 3, 4}), wire({7, 1, 1, 0, 2, 2}), wire({7, 1, 1, 1, 5}),
                               wire({7, 1, 0, 6, 5, 1, 2, 0})}) {
     for (std::size_t length = 0; length < whole.size(); ++length) {

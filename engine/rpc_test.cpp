@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/test_pair.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -90,7 +91,8 @@ Seen call_once(Pair& pair, Connection& connection, CallRequest request) {
   return seen;
 }
 
-TEST(Rpc, ANullCallIsAnswered) {  // R5531-12-1, R8166-3.5-1
+TEST(Rpc, ANullCallIsAnswered) {
+  proves("R5531-12-1", "R8166-3.5-1");
   Pair pair(program());
   Connection* connection = pair.connect();
   const CallTarget null_call = target(0);
@@ -101,7 +103,8 @@ TEST(Rpc, ANullCallIsAnswered) {  // R5531-12-1, R8166-3.5-1
   expect_all_home(pair);
 }
 
-TEST(Rpc, EchoesOfEverySizeChooseInlineOrLongForms) {  // R8166-3.5-3, R8166-3.5-4, R8166-3.5-5, R8166-4.3.3-1
+TEST(Rpc, EchoesOfEverySizeChooseInlineOrLongForms) {
+  proves("R8166-3.5-3", "R8166-3.5-4", "R8166-3.5-5", "R8166-4.3.3-1");
   Pair pair(program());
   Connection* connection = pair.connect();
   const CallTarget echo_call = target(1);
@@ -123,7 +126,8 @@ TEST(Rpc, EchoesOfEverySizeChooseInlineOrLongForms) {  // R8166-3.5-3, R8166-3.5
   expect_all_home(pair);
 }
 
-TEST(Rpc, ALongCallMayBeSmall) {  // R8166-3.5-6, R8166-4-3
+TEST(Rpc, ALongCallMayBeSmall) {
+  proves("R8166-3.5-6", "R8166-4-3");
   Pair pair(program());
   Connection* connection = pair.connect();
   const CallTarget null_call = target(0);
@@ -133,7 +137,8 @@ TEST(Rpc, ALongCallMayBeSmall) {  // R8166-3.5-6, R8166-4-3
   expect_all_home(pair);
 }
 
-TEST(Rpc, BulkDataGoesByReadChunkAndComesByWriteChunk) {  // R8166-3.4.5-10, R8166-3.4.6-3, R8166-3.4.6-9
+TEST(Rpc, BulkDataGoesByReadChunkAndComesByWriteChunk) {
+  proves("R8166-3.4-7", "R8166-3.4-13", "R8166-3.4.5-10", "R8166-3.4.6-3", "R8166-3.4.6-9");
   Pair pair(program());
   Connection* connection = pair.connect();
   const CallTarget mirror_call = target(2);
@@ -160,8 +165,8 @@ TEST(Rpc, BulkDataGoesByReadChunkAndComesByWriteChunk) {  // R8166-3.4.5-10, R81
       ASSERT_EQ(seen.written.size(), 1U);
       EXPECT_EQ(seen.written[0], length);
       XdrReader reader(seen.results);
-      EXPECT_EQ(reader.u32(), length);      // R8166-3.4-7: the length word stays
-      EXPECT_EQ(reader.u32(), 0xfeedbeef);  // R8166-3.4-13: the next item follows without a pad
+      EXPECT_EQ(reader.u32(), length);      // the length word stays
+      EXPECT_EQ(reader.u32(), 0xfeedbeef);  // the next item follows without a pad
       EXPECT_EQ(reader.remaining(), 0U);
       EXPECT_EQ(std::memcmp(sink.data(), data.data(), length), 0);
       EXPECT_EQ(sink.data()[length], std::byte{0xee});  // no pad in the chunk
@@ -170,7 +175,8 @@ TEST(Rpc, BulkDataGoesByReadChunkAndComesByWriteChunk) {  // R8166-3.4.5-10, R81
   expect_all_home(pair);
 }
 
-TEST(Rpc, WithoutAWriteChunkTheResultComesInline) {  // R8166-4.3.2-11
+TEST(Rpc, WithoutAWriteChunkTheResultComesInline) {
+  proves("R8166-4.3.2-11");
   Pair pair(program());
   Connection* connection = pair.connect();
   const CallTarget mirror_call = target(2);
@@ -186,7 +192,8 @@ TEST(Rpc, WithoutAWriteChunkTheResultComesInline) {  // R8166-4.3.2-11
   expect_all_home(pair);
 }
 
-TEST(Rpc, AWriteChunkThatIsTooSmallIsAnsweredErrChunk) {  // ENG-WR-4
+TEST(Rpc, AWriteChunkThatIsTooSmallIsAnsweredErrChunk) {
+  proves("ENG-WR-4");
   Pair pair(program());
   Connection* connection = pair.connect();
   const CallTarget mirror_call = target(2);
@@ -209,7 +216,8 @@ TEST(Rpc, AWriteChunkThatIsTooSmallIsAnsweredErrChunk) {  // ENG-WR-4
   expect_all_home(pair);
 }
 
-TEST(Rpc, AReadChunkForAnArgumentThatIsNotEligibleIsRefused) {  // R8166-6.1-1, R8166-6.1-2
+TEST(Rpc, AReadChunkForAnArgumentThatIsNotEligibleIsRefused) {
+  proves("R8166-6.1-1", "R8166-6.1-2");
   Pair pair(program());
   Connection* connection = pair.connect();
   const CallTarget echo_call = target(1);
@@ -223,7 +231,8 @@ TEST(Rpc, AReadChunkForAnArgumentThatIsNotEligibleIsRefused) {  // R8166-6.1-1, 
   expect_all_home(pair);
 }
 
-TEST(Rpc, UnknownProgramVersionAndProcedureEachHaveTheirAnswer) {  // R5531-9-2
+TEST(Rpc, UnknownProgramVersionAndProcedureEachHaveTheirAnswer) {
+  proves("R5531-9-2");
   Pair pair(program());
   Connection* connection = pair.connect();
   const CallTarget no_program = target(0, 1, kProgram + 1);
@@ -258,7 +267,8 @@ TEST(Rpc, ADeferredCallIsAnsweredLater) {
   expect_all_home(pair);
 }
 
-TEST(Rpc, OneCreditUntilTheFirstReplyThenTheGrant) {  // R8166-3.3-11, R8166-3.3-12, R8166-3.3-2, R8166-3.3-4
+TEST(Rpc, OneCreditUntilTheFirstReplyThenTheGrant) {
+  proves("R8166-3.3-11", "R8166-3.3-12", "R8166-3.3-2", "R8166-3.3-4");
   Pair pair(program());
   Connection* connection = pair.connect(8);
   const CallTarget null_call = target(0);
@@ -281,7 +291,8 @@ TEST(Rpc, OneCreditUntilTheFirstReplyThenTheGrant) {  // R8166-3.3-11, R8166-3.3
   expect_all_home(pair);
 }
 
-TEST(Rpc, ALostConnectionEndsEveryCallOnceAndLosesNoBuffer) {  // ENG-RT-6
+TEST(Rpc, ALostConnectionEndsEveryCallOnceAndLosesNoBuffer) {
+  proves("ENG-RT-6");
   Pair pair(program());
   Connection* connection = pair.connect();
   const CallTarget null_call = target(0);
@@ -318,13 +329,15 @@ TEST(Rpc, ManyConnectionsComeAndGoWithoutLeaking) {
   expect_all_home(pair);
 }
 
-TEST(Rpc, ThresholdsBelowTheDefaultAreRefused) {  // R8166-3.3.2-3
+TEST(Rpc, ThresholdsBelowTheDefaultAreRefused) {
+  proves("R8166-3.3.2-3");
   Config config = test::small_config();
   config.inline_receive_bytes = 512;
   EXPECT_FALSE(Engine::open("soft:x", config));
 }
 
-TEST(Rpc, EachDirectionObeysItsOwnThreshold) {  // R8166-3.3.2-1, R8797-4.2-2, R8797-4.2-3
+TEST(Rpc, EachDirectionObeysItsOwnThreshold) {
+  proves("R8166-3.3.2-1", "R8797-4.2-2", "R8797-4.2-3");
   Config server = test::small_config();
   server.inline_receive_bytes = 8192;
   server.inline_send_bytes = 2048;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/golden_messages.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -37,7 +38,8 @@ HeaderOutcome call_with(std::uint32_t proc, std::initializer_list<std::uint32_t>
   return as_call(proc == 1 ? head : joined(head, wire(kCallPayload)));
 }
 
-TEST(TransportHeader, FixedWordsAreAtOffsets0To12) {  // R8166-4.2-1, R8166-4-1
+TEST(TransportHeader, FixedWordsAreAtOffsets0To12) {
+  proves("R8166-4.2-1", "R8166-4-1");
   std::array<std::byte, 16> out;
   store_fixed_words(out.data(), 0x01020304, 0x05060708, 0x090a0b0c, Proc::kError);
   EXPECT_EQ(Octets(out.begin(), out.end()), wire({0x01020304, 0x05060708, 0x090a0b0c, 4}));
@@ -47,7 +49,8 @@ TEST(TransportHeader, FixedWordsAreAtOffsets0To12) {  // R8166-4.2-1, R8166-4-1
   EXPECT_EQ(load_be32(out.data() + kProcOffset), 4U);
 }
 
-TEST(TransportHeader, EveryGoldenMessageDecodesAndEncodesBack) {  // R8166-4-1, R8166-3.2-1: E1..E8 byte for byte
+TEST(TransportHeader, EveryGoldenMessageDecodesAndEncodesBack) {  // E1..E8 byte for byte
+  proves("R8166-4-1", "R8166-3.2-1");
   for (const auto& message : golden::kMessages) {
     SCOPED_TRACE(message.name);
     const Octets octets = wire(message.words);
@@ -112,7 +115,8 @@ TEST(TransportHeader, ReplyChunksOfE5DecodeInBothForms) {
   EXPECT_EQ(lists.reply_count, 2U);
 }
 
-TEST(TransportHeader, RepliesAreMadeFromTheCallsListsAndReturnedLengths) {  // R8166-3.4.6-4, R8166-4.3.2-8
+TEST(TransportHeader, RepliesAreMadeFromTheCallsListsAndReturnedLengths) {
+  proves("R8166-3.4.6-4", "R8166-4.3.2-8");
   struct Case {
     std::span<const std::uint32_t> call;
     std::span<const std::uint32_t> reply;
@@ -148,7 +152,8 @@ TEST(TransportHeader, EncodersRefuseABufferThatIsTooSmall) {
   EXPECT_EQ(encode_header(out, 1, 1, Proc::kMsg, lists), 0U);
 }
 
-TEST(PlainHeader, IsRecognisedAndStoredInOneStep) {  // R8166-4.2.2-1, R8166-4.2.3-1: E1
+TEST(PlainHeader, IsRecognisedAndStoredInOneStep) {  // E1
+  proves("R8166-4.2.2-1", "R8166-4.2.3-1");
   const Octets call = wire(golden::kE1Call);
   TransportHeader header;
   ASSERT_TRUE(is_plain_msg(call.data(), call.size(), header));
@@ -175,7 +180,8 @@ TEST(PlainHeader, IsNotClaimedForAnythingElse) {
   }
 }
 
-TEST(CallHeader, ShorterThanTheMinimumIsDiscarded) {  // R8166-4.5-1
+TEST(CallHeader, ShorterThanTheMinimumIsDiscarded) {
+  proves("R8166-4.5-1");
   const Octets call = wire(golden::kE1Call);
   for (std::size_t length = 0; length < 28; ++length) EXPECT_EQ(as_call(cut(call, length)), HeaderOutcome::kTooShort);
   // ENG-RX-1: length wins over everything else, also over RDMA_ERROR and a foreign version.
@@ -184,13 +190,15 @@ TEST(CallHeader, ShorterThanTheMinimumIsDiscarded) {  // R8166-4.5-1
   EXPECT_EQ(answer_for(HeaderOutcome::kTooShort), Answer::kDiscard);
 }
 
-TEST(CallHeader, RdmaErrorIsDiscardedWhateverItsVersion) {  // R8166-4.2.4-6, ENG-RX-1, ENG-RX-7
+TEST(CallHeader, RdmaErrorIsDiscardedWhateverItsVersion) {
+  proves("R8166-4.2.4-6", "ENG-RX-1", "ENG-RX-7");
   EXPECT_EQ(as_call(wire(golden::kE6ErrVers)), HeaderOutcome::kErrorMessage);
   EXPECT_EQ(as_call(patched(golden::kE6ErrVers, {{4, 1}})), HeaderOutcome::kErrorMessage);
   EXPECT_EQ(answer_for(HeaderOutcome::kErrorMessage), Answer::kDiscard);
 }
 
-TEST(CallHeader, OtherVersionsGetErrVers) {  // R8166-4.5.1-1, R8166-7-1
+TEST(CallHeader, OtherVersionsGetErrVers) {
+  proves("R8166-4.5.1-1", "R8166-7-1");
   for (const std::uint32_t vers : {0U, 2U, 99U, 0xffffffffU, 0x01000000U}) {
     TransportHeader header;
     ChunkLists lists;
@@ -203,19 +211,22 @@ TEST(CallHeader, OtherVersionsGetErrVers) {  // R8166-4.5.1-1, R8166-7-1
   EXPECT_EQ(answer_for(HeaderOutcome::kBadVersion), Answer::kErrVers);
 }
 
-TEST(CallHeader, RdmaDoneIsDiscarded) {  // R8166-4.6-5
+TEST(CallHeader, RdmaDoneIsDiscarded) {
+  proves("R8166-4.6-5");
   EXPECT_EQ(as_call(patched(golden::kE1Call, {{12, 3}})), HeaderOutcome::kDone);
   EXPECT_EQ(as_call(cut(patched(golden::kE1Call, {{12, 3}}), 28)), HeaderOutcome::kDone);
   EXPECT_EQ(as_call(cut(patched(golden::kE1Call, {{12, 3}}), 16)), HeaderOutcome::kTooShort);
   EXPECT_EQ(answer_for(HeaderOutcome::kDone), Answer::kDiscard);
 }
 
-TEST(CallHeader, RdmaMsgpGetsErrChunk) {  // R8166-4.6-2
+TEST(CallHeader, RdmaMsgpGetsErrChunk) {
+  proves("R8166-4.6-2");
   EXPECT_EQ(as_call(patched(golden::kE1Call, {{12, 2}})), HeaderOutcome::kMsgp);
   EXPECT_EQ(answer_for(HeaderOutcome::kMsgp), Answer::kErrChunk);
 }
 
-TEST(CallHeader, UnknownProceduresGetErrChunk) {  // R8166-4.2.4-1, R8166-4.5.2-2
+TEST(CallHeader, UnknownProceduresGetErrChunk) {
+  proves("R8166-4.2.4-1", "R8166-4.5.2-2");
   for (const std::uint32_t proc : {5U, 7U, 0xffffffffU}) {
     // ENG-RX-1: the procedure wins over broken lists.
     EXPECT_EQ(as_call(patched(golden::kE1Call, {{12, proc}, {16, 9}})), HeaderOutcome::kUnknownProc);
@@ -223,7 +234,8 @@ TEST(CallHeader, UnknownProceduresGetErrChunk) {  // R8166-4.2.4-1, R8166-4.5.2-
   EXPECT_EQ(answer_for(HeaderOutcome::kUnknownProc), Answer::kErrChunk);
 }
 
-TEST(CallHeader, BrokenListsGetErrChunk) {  // R8166-4.5.2-1
+TEST(CallHeader, BrokenListsGetErrChunk) {
+  proves("R8166-4.5.2-1");
   EXPECT_EQ(call_with(0, {2, 0, 0}), HeaderOutcome::kBadDiscriminator);
   EXPECT_EQ(call_with(0, {0, 1, 0x00ffffff, 0, 0}), HeaderOutcome::kTruncated);
   EXPECT_EQ(call_with(0, {0, 0, 1, 1, 7, 0x1000, 0xffffffff, 0xffffff00}), HeaderOutcome::kSegmentOverflow);
@@ -235,7 +247,8 @@ TEST(CallHeader, BrokenListsGetErrChunk) {  // R8166-4.5.2-1
   EXPECT_EQ(as_call(patched(golden::kE1Call, {{16, 2}, {28, 1}})), HeaderOutcome::kBadDiscriminator);
 }
 
-TEST(CallHeader, TheInlineRpcMessageRepeatsTheXid) {  // R8166-4.2.1-1, R8166-4.5.2-3
+TEST(CallHeader, TheInlineRpcMessageRepeatsTheXid) {
+  proves("R8166-4.2.1-1", "R8166-4.5.2-3");
   TransportHeader header;
   ChunkLists lists;
   ASSERT_EQ(decode_call_header(patched(golden::kE1Call, {{0, 1}, {28, 2}}), header, lists),
@@ -249,7 +262,8 @@ TEST(CallHeader, TheInlineRpcMessageRepeatsTheXid) {  // R8166-4.2.1-1, R8166-4.
   EXPECT_EQ(as_call(patched(golden::kE3Call, {{20, 102}, {52, 1}})), HeaderOutcome::kXidMismatch);
 }
 
-TEST(CallHeader, NomsgNeedsAPositionZeroReadChunk) {  // R8166-4.2.4-3, R8166-4.5.2-2
+TEST(CallHeader, NomsgNeedsAPositionZeroReadChunk) {
+  proves("R8166-4.2.4-3", "R8166-4.5.2-2");
   EXPECT_EQ(call_with(1, {0, 0, 0}), HeaderOutcome::kNomsgWithoutPayload);
   EXPECT_EQ(call_with(1, {0, 1, 1, 7, 64, 0, 0, 0, 0}), HeaderOutcome::kNomsgWithoutPayload);
   EXPECT_EQ(call_with(1, {0, 0, 1, 1, 7, 64, 0, 0}), HeaderOutcome::kNomsgWithoutPayload);
@@ -259,7 +273,8 @@ TEST(CallHeader, NomsgNeedsAPositionZeroReadChunk) {  // R8166-4.2.4-3, R8166-4.
   EXPECT_EQ(answer_for(HeaderOutcome::kNomsgWithoutPayload), Answer::kErrChunk);
 }
 
-TEST(CallHeader, PositionsAreMultiplesOfFour) {  // R8166-3.4.5-2
+TEST(CallHeader, PositionsAreMultiplesOfFour) {
+  proves("R8166-3.4.5-2");
   for (const std::uint32_t position : {101U, 102U, 103U}) {
     EXPECT_EQ(as_call(patched(golden::kE3Call, {{20, position}})), HeaderOutcome::kPositionUnaligned);
   }
@@ -267,12 +282,14 @@ TEST(CallHeader, PositionsAreMultiplesOfFour) {  // R8166-3.4.5-2
   EXPECT_EQ(answer_for(HeaderOutcome::kPositionUnaligned), Answer::kErrChunk);
 }
 
-TEST(CallHeader, PositionZeroInsideMsgIsAmbiguous) {  // ENG-MX-3
+TEST(CallHeader, PositionZeroInsideMsgIsAmbiguous) {
+  proves("ENG-MX-3");
   EXPECT_EQ(call_with(0, {1, 0, 7, 64, 0, 0, 0, 0, 0}), HeaderOutcome::kPositionZeroInMsg);
   EXPECT_EQ(answer_for(HeaderOutcome::kPositionZeroInMsg), Answer::kErrChunk);
 }
 
-TEST(CallHeader, AcceptsEveryCombinationOfChunks) {  // ENG-MX-1
+TEST(CallHeader, AcceptsEveryCombinationOfChunks) {
+  proves("ENG-MX-1");
   for (unsigned mask = 0; mask < 16; ++mask) {
     ChunkLists lists;
     const bool position_zero = (mask & 1U) != 0;
@@ -294,11 +311,13 @@ TEST(CallHeader, AcceptsEveryCombinationOfChunks) {  // ENG-MX-1
   }
 }
 
-TEST(CallHeader, OctetsAfterANomsgHeaderAreIgnored) {  // ENG-MX-4
+TEST(CallHeader, OctetsAfterANomsgHeaderAreIgnored) {
+  proves("ENG-MX-4");
   EXPECT_EQ(as_call(joined(wire(golden::kE4Call), Octets(40, std::byte{0xee}))), HeaderOutcome::kOk);
 }
 
-TEST(CallHeader, PadInsideTheReadChunkIsFine) {  // R8166-3.4.5-9: E3 variant
+TEST(CallHeader, PadInsideTheReadChunkIsFine) {  // E3 variant
+  proves("R8166-3.4.5-9");
   const Octets e3 = wire(golden::kE3Call);
   const Octets octets = joined(wire(golden::kE3PaddedHeader), Octets(e3.begin() + 52, e3.end()));
   TransportHeader header;
@@ -311,7 +330,8 @@ TEST(CallHeader, PadInsideTheReadChunkIsFine) {  // R8166-3.4.5-9: E3 variant
   EXPECT_EQ(out, wire(golden::kE3PaddedHeader));
 }
 
-TEST(ReplyHeader, ErrChunkOf20OctetsIsAccepted) {  // ENG-RX-2, R8166-4.5-7: E7
+TEST(ReplyHeader, ErrChunkOf20OctetsIsAccepted) {  // E7
+  proves("ENG-RX-2", "R8166-4.5-7");
   TransportHeader header;
   ChunkLists lists;
   ASSERT_EQ(decode_reply_header(wire(golden::kE7ErrChunk), header, lists), HeaderOutcome::kOk);
@@ -321,7 +341,8 @@ TEST(ReplyHeader, ErrChunkOf20OctetsIsAccepted) {  // ENG-RX-2, R8166-4.5-7: E7
   EXPECT_EQ(header.credit, 64U);
 }
 
-TEST(ReplyHeader, ErrVersCarriesTheRangeAndTheCallsVersion) {  // R8166-4.5-5, ENG-RX-3: E6
+TEST(ReplyHeader, ErrVersCarriesTheRangeAndTheCallsVersion) {  // E6
+  proves("R8166-4.5-5", "ENG-RX-3");
   TransportHeader header;
   ChunkLists lists;
   ASSERT_EQ(decode_reply_header(wire(golden::kE6ErrVers), header, lists), HeaderOutcome::kOk);
@@ -331,7 +352,8 @@ TEST(ReplyHeader, ErrVersCarriesTheRangeAndTheCallsVersion) {  // R8166-4.5-5, E
   EXPECT_EQ(header.vers_high, 1U);
 }
 
-TEST(ReplyHeader, ErrorsThatCannotBeDecodedAreDiscarded) {  // R8166-4.5-8
+TEST(ReplyHeader, ErrorsThatCannotBeDecodedAreDiscarded) {
+  proves("R8166-4.5-8");
   EXPECT_EQ(as_reply(patched(golden::kE7ErrChunk, {{16, 3}})), HeaderOutcome::kBadErrorBody);
   EXPECT_EQ(as_reply(patched(golden::kE7ErrChunk, {{16, 0}})), HeaderOutcome::kBadErrorBody);
   EXPECT_EQ(as_reply(patched(golden::kE7ErrChunk, {{16, 1}})), HeaderOutcome::kBadErrorBody);  // no version range
@@ -344,7 +366,8 @@ TEST(ReplyHeader, ErrorsThatCannotBeDecodedAreDiscarded) {  // R8166-4.5-8
   EXPECT_EQ(as_reply(patched(golden::kE7ErrChunk, {{4, 2}})), HeaderOutcome::kBadVersion);
 }
 
-TEST(ReplyHeader, ShortMessagesAreDiscarded) {  // R8166-4.5-1, ENG-RX-2
+TEST(ReplyHeader, ShortMessagesAreDiscarded) {
+  proves("R8166-4.5-1", "ENG-RX-2");
   const Octets reply = wire(golden::kE1Reply);
   for (std::size_t length = 0; length < 28; ++length) EXPECT_EQ(as_reply(cut(reply, length)), HeaderOutcome::kTooShort);
   for (std::size_t length = 0; length < 16; ++length) {
@@ -352,28 +375,33 @@ TEST(ReplyHeader, ShortMessagesAreDiscarded) {  // R8166-4.5-1, ENG-RX-2
   }
 }
 
-TEST(ReplyHeader, OtherVersionsAndProceduresAreDiscarded) {  // ENG-RX-3, R8166-4.6-3, R8166-4.6-5, R8166-4.2.4-1
+TEST(ReplyHeader, OtherVersionsAndProceduresAreDiscarded) {
+  proves("ENG-RX-3", "R8166-4.6-3", "R8166-4.6-5", "R8166-4.2.4-1");
   EXPECT_EQ(as_reply(patched(golden::kE1Reply, {{4, 2}})), HeaderOutcome::kBadVersion);
   EXPECT_EQ(as_reply(patched(golden::kE1Reply, {{12, 2}})), HeaderOutcome::kMsgp);
   EXPECT_EQ(as_reply(patched(golden::kE1Reply, {{12, 3}})), HeaderOutcome::kDone);
   EXPECT_EQ(as_reply(patched(golden::kE1Reply, {{12, 5}})), HeaderOutcome::kUnknownProc);
 }
 
-TEST(ReplyHeader, BrokenListsAndForeignXidsAreDiscarded) {  // R8166-4.5-3
+TEST(ReplyHeader, BrokenListsAndForeignXidsAreDiscarded) {
+  proves("R8166-4.5-3");
   EXPECT_EQ(as_reply(cut(wire(golden::kE2Reply), 50)), HeaderOutcome::kTruncated);
   EXPECT_EQ(as_reply(patched(golden::kE1Reply, {{16, 7}})), HeaderOutcome::kBadDiscriminator);
   EXPECT_EQ(as_reply(patched(golden::kE1Reply, {{28, 7}})), HeaderOutcome::kXidMismatch);
 }
 
-TEST(ReplyHeader, AReadListIsNeverPresent) {  // R8166-4.3.1-3
+TEST(ReplyHeader, AReadListIsNeverPresent) {
+  proves("R8166-4.3.1-3");
   EXPECT_EQ(as_reply(wire(golden::kE3Call)), HeaderOutcome::kReadListInReply);
 }
 
-TEST(ReplyHeader, AnInlineReplyClaimsNothingInItsReplyChunk) {  // ENG-MX-6
+TEST(ReplyHeader, AnInlineReplyClaimsNothingInItsReplyChunk) {
+  proves("ENG-MX-6");
   EXPECT_EQ(as_reply(patched(golden::kE5ShortReply, {{0x34, 4}})), HeaderOutcome::kReplyChunkInMsg);
 }
 
-TEST(ReplyHeader, ALongReplyHoldsAtLeastTheSmallestRpcReply) {  // ENG-MX-5
+TEST(ReplyHeader, ALongReplyHoldsAtLeastTheSmallestRpcReply) {
+  proves("ENG-MX-5");
   const auto with_length = [](std::uint32_t length) {
     return as_reply(patched(golden::kE5LongReply, {{0x24, length}}));
   };
@@ -387,12 +415,13 @@ TEST(ReplyHeader, ALongReplyHoldsAtLeastTheSmallestRpcReply) {  // ENG-MX-5
   EXPECT_EQ(as_reply(wire({7, 1, 8, 1, 0, 1, 1, 7, 64, 0, 0, 0, 1, 1, 7, 64, 0, 0})), HeaderOutcome::kOk);
 }
 
-TEST(ReplyHeader, AnAbsentReplyChunkIsAccepted) {  // ENG-RC-3
+TEST(ReplyHeader, AnAbsentReplyChunkIsAccepted) {
+  proves("ENG-RC-3");
   EXPECT_EQ(as_reply(wire(golden::kE1Reply)), HeaderOutcome::kOk);
 }
 
-TEST(ErrorEncoding,
-     HasExactlyTheOctetsOfTheStandard) {  // R8166-4.2.4-4, R8166-4.5-4, R8166-4.5-5, R8166-4.5-6, ENG-RX-8
+TEST(ErrorEncoding, HasExactlyTheOctetsOfTheStandard) {
+  proves("R8166-4.2.4-4", "R8166-4.5-4", "R8166-4.5-5", "R8166-4.5-6", "ENG-RX-8");
   Octets out(28);
   EXPECT_EQ(encode_err_vers(out.data(), 0x1122334a, 2, 64), 28U);
   EXPECT_EQ(out, wire(golden::kE6ErrVers));
@@ -401,7 +430,8 @@ TEST(ErrorEncoding,
   EXPECT_EQ(out, wire(golden::kE7ErrChunk));
 }
 
-TEST(Direction, FollowsTheDecisionTable) {  // ENG-8167-1, R8167-2-1
+TEST(Direction, FollowsTheDecisionTable) {
+  proves("ENG-8167-1", "R8167-2-1");
   for (const auto& message : golden::kMessages) {
     const auto expected = message.kind == golden::Kind::kCall    ? Direction::kCall
                           : message.kind == golden::Kind::kReply ? Direction::kReply
@@ -413,7 +443,8 @@ TEST(Direction, FollowsTheDecisionTable) {  // ENG-8167-1, R8167-2-1
   EXPECT_EQ(classify(wire({7, 1, 8, 1, 0, 1, 1, 7, 64, 0, 0, 0, 1, 1, 7, 64, 0, 0})), Direction::kReply);
 }
 
-TEST(Direction, IsUnknownForWhatCannotBeTold) {  // R8167-4.1-4
+TEST(Direction, IsUnknownForWhatCannotBeTold) {
+  proves("R8167-4.1-4");
   const Octets call = wire(golden::kE1Call);
   for (std::size_t length = 0; length < 36; ++length) EXPECT_EQ(classify(cut(call, length)), Direction::kUnknown);
   EXPECT_EQ(classify(cut(call, 36)), Direction::kCall);
@@ -426,7 +457,8 @@ TEST(Direction, IsUnknownForWhatCannotBeTold) {  // R8167-4.1-4
   EXPECT_EQ(classify(wire({7, 1, 8, 1, 0, 1, 1, 7, 64, 0, 0, 0, 0})), Direction::kUnknown);
 }
 
-TEST(Direction, TellsAReverseCallByItsMsgTypeAlone) {  // R8167-5.1-2, R8167-5.2-2: E8
+TEST(Direction, TellsAReverseCallByItsMsgTypeAlone) {  // E8
+  proves("R8167-5.1-2", "R8167-5.2-2");
   EXPECT_EQ(classify(wire(golden::kE8ReverseCall)), Direction::kCall);
   EXPECT_EQ(classify(patched(golden::kE8ReverseCall, {{32, 1}})), Direction::kReply);
 }

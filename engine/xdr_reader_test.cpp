@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/golden_messages.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -88,7 +89,8 @@ TEST(XdrReader, EnumerationsAreBounded) {
   EXPECT_FALSE(in.ok());
 }
 
-TEST(XdrReader, PadContentIsIgnored) {  // R4506-3-1
+TEST(XdrReader, PadContentIsIgnored) {
+  proves("R4506-3-1");
   const Octets octets = wire({5, 0x68656c6c, 0x6fdeadbe, 9});
   XdrReader in{octets};
   EXPECT_EQ(in.string(5), "hello");
@@ -96,14 +98,16 @@ TEST(XdrReader, PadContentIsIgnored) {  // R4506-3-1
   EXPECT_TRUE(in.ok());
 }
 
-TEST(XdrReader, AMissingPadIsAnError) {  // R4506-3-1: everything is a multiple of 4 octets
+TEST(XdrReader, AMissingPadIsAnError) {  // everything is a multiple of 4 octets
+  proves("R4506-3-1");
   const Octets octets = wire({5, 0x68656c6c, 0x6f000000});
   XdrReader in{std::span{octets}.first(11)};
   EXPECT_TRUE(in.opaque(5).empty());
   EXPECT_FALSE(in.ok());
 }
 
-TEST(XdrReader, DeclaredMaximaAreEnforced) {  // R4506-4-1
+TEST(XdrReader, DeclaredMaximaAreEnforced) {
+  proves("R4506-4-1");
   const Octets file_handle = golden::joined(wire({65}), Octets(68));
   XdrReader longer{file_handle};
   EXPECT_TRUE(longer.opaque(64).empty());

@@ -7,6 +7,7 @@
 
 #include "engine/golden_messages.h"
 #include "engine/xdr_reader.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -30,7 +31,8 @@ TEST(XdrWriter, WritesIntegersBigEndian) {
   EXPECT_EQ(out.room(), 0U);
 }
 
-TEST(XdrWriter, PadsWithZeroes) {  // R4506-3-1
+TEST(XdrWriter, PadsWithZeroes) {
+  proves("R4506-3-1");
   Octets memory(64, std::byte{0xee});
   XdrWriter out{memory};
   out.string("hello");
