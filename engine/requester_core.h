@@ -144,6 +144,7 @@ class Requester final : public Connection {
     Buffer long_reply;
     std::array<std::uint32_t, kMaxWriteChunks> written;
     std::uint32_t sink_count = 0;
+    std::size_t max_results = 0;
 
     Extras() noexcept {}
   };
@@ -234,7 +235,9 @@ class Requester final : public Connection {
       return complete(*slot, reply);
     }
     Extras* extras = slot->has_extras() ? &extras_[static_cast<std::uint32_t>(slot - slots_.get())] : nullptr;
-    const HeaderOutcome returned = check_returned_lists(extras != nullptr ? extras->lists : kNoLists, lists);
+    const ChunkLists& offered = extras != nullptr ? extras->lists : kNoLists;
+    if (offered.write_chunk_count == 0 && any_written(lists)) return end_by_bad_reply(*slot, header.credit);
+    const HeaderOutcome returned = check_returned_lists(offered, lists);
     if (returned != HeaderOutcome::kOk) return discard(returned);
     std::span<const std::byte> rpc{message + header.header_bytes, length - header.header_bytes};
     if (header.proc == Proc::kNomsg) {
@@ -245,13 +248,38 @@ class Requester final : public Connection {
     }
     ReplyHeader head;
     if (decode_reply(rpc, head) != ReplyOutcome::kOk) return discard(HeaderOutcome::kTruncated);
+    if (extras != nullptr) {
+      collect_written(*extras, lists);
+      const bool success = head.reply_stat == ReplyStat::kAccepted && head.accept_stat == AcceptStat::kSuccess;
+      if (success && left_inline(*extras, rpc.size() - head.results_offset)) {
+        return end_by_bad_reply(*slot, header.credit);
+      }
+    }
     heed(header.credit);
     reply.accept_stat = head.accept_stat;
     if (head.reply_stat == ReplyStat::kDenied) reply.error = CallError::kDenied;
     reply.results = rpc.subspan(head.results_offset);
-    if (extras != nullptr) collect_written(*extras, lists);
     loop_.count(Count::kRepliesReceived);
     complete(*slot, reply);
+  }
+
+  /// RFC 8166 §6.1: the Responder reduced a result for which the Call offered no Write chunk, or did not reduce one for
+  /// which it did. The RPC ends for good; the connection goes on.
+  void end_by_bad_reply(Slot& slot, std::uint32_t granted) noexcept {
+    heed(granted);
+    Reply reply;
+    reply.error = CallError::kBadReply;
+    loop_.count(Count::kRequestsFailed);
+    complete(slot, reply);
+  }
+  [[nodiscard]] static bool any_written(const ChunkLists& returned) noexcept {
+    return std::ranges::any_of(returned.write_chunks(), [](const WriteChunk& chunk) { return chunk.capacity != 0; });
+  }
+  /// A Write chunk came back unused, and the results are longer than they can be without what belongs there.
+  [[nodiscard]] static bool left_inline(const Extras& extras, std::size_t results) noexcept {
+    if (results <= extras.max_results) return false;
+    return std::ranges::any_of(std::span(extras.written).first(extras.sink_count),
+                               [](std::uint32_t written) { return written == 0; });
   }
 
   void discard(HeaderOutcome outcome) noexcept {
@@ -331,6 +359,7 @@ class Requester final : public Connection {
   [[nodiscard]] bool plan_chunks(const CallRequest& request, std::size_t rpc_header_bytes, Extras& extras) noexcept {
     extras.lists.clear();
     extras.sink_count = static_cast<std::uint32_t>(request.sinks.size());
+    extras.max_results = request.max_results;
     if (request.sinks.size() > kMaxWriteChunks) return false;
     extras.written.fill(0);
     // RFC 8166 §3.4.5: Positions count the unreduced stream, so earlier chunks and their pads shift later ones.
