@@ -132,7 +132,8 @@ class RawPeer {
   static constexpr std::size_t kBuffer = 4096;
   static constexpr std::uint32_t kReceives = 32;
 
-  explicit RawPeer(Pair& pair) : pair_(pair) {
+  explicit RawPeer(Pair& pair, const PrivateData& own = {.send_size = 4096, .receive_size = 4096})
+      : pair_(pair), own_(own) {
     const auto address = must(dv::Address::parse(pair.address));
     device_ = must(dv::open_device(address));
     arena_ = std::make_unique<pools::Arena>(must(pools::Arena::create({.bytes = 1 << 20, .hugepages = false})));
@@ -151,6 +152,7 @@ class RawPeer {
     const dv::Sge sge{arena_->bytes().data() + kSendAt, static_cast<std::uint32_t>(message.size()), region_.lkey};
     ASSERT_TRUE(qp_->post_send({&sge, 1}, 1));
     qp_->ring_doorbell();
+    ++sent_;
   }
   void send_words(std::initializer_list<std::uint32_t> words) { send(bytes_of(words)); }
 
@@ -172,9 +174,10 @@ class RawPeer {
       dv::Completion completion;
       while (group_->poll({&completion, 1}) != 0) {
         if (completion.kind == dv::CompletionKind::kSendQueue) {
-          qp_->retire_send(completion, [](dv::Token) {});
+          retire(completion);
           continue;
         }
+        invalidated_ = invalidated_ || completion.kind == dv::CompletionKind::kReceiveInvalidate;
         std::byte* buffer = qp_->take_receive(completion.wqe_counter);
         if (completion.status != dv::Status::kSuccess || buffer == nullptr) {
           failed_ = true;
@@ -190,6 +193,22 @@ class RawPeer {
     return {};
   }
 
+  /// Polls this end alone, while no Reply is under way. How many of our Sends the Responder's QP has received.
+  [[nodiscard]] std::uint64_t delivered() {
+    dv::Completion completion;
+    for (int i = 0; i < 100; ++i) {
+      while (group_->poll({&completion, 1}) != 0) {
+        EXPECT_EQ(completion.kind, dv::CompletionKind::kSendQueue);
+        retire(completion);
+      }
+      group_->progress();
+    }
+    return delivered_;
+  }
+  [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
+  /// Whether any message came with an invalidation.
+  [[nodiscard]] bool invalidated() const noexcept { return invalidated_; }
+
   [[nodiscard]] bool disconnected() const noexcept { return disconnected_ || failed_; }
   [[nodiscard]] std::byte* memory() noexcept { return arena_->bytes().data() + kMemoryAt; }
   [[nodiscard]] std::uint32_t handle() const noexcept { return region_.rkey; }
@@ -198,6 +217,10 @@ class RawPeer {
  private:
   static constexpr std::size_t kSendAt = kReceives * kBuffer;
   static constexpr std::size_t kMemoryAt = kSendAt + 65536;
+
+  void retire(const dv::Completion& completion) {
+    qp_->retire_send(completion, [&](dv::Token) { delivered_ += completion.status == dv::Status::kSuccess ? 1U : 0U; });
+  }
 
   void poll_events() {
     while (auto event = device_->next_event()) {
@@ -208,8 +231,7 @@ class RawPeer {
             EXPECT_TRUE(qp_->post_receive(arena_->bytes().data() + i * kBuffer, kBuffer, region_.lkey));
           }
           qp_->publish_receives();
-          const auto own = encode_private_data({.send_size = 4096, .receive_size = 4096});
-          EXPECT_TRUE(device_->finish_connect(id_, own));
+          EXPECT_TRUE(device_->finish_connect(id_, encode_private_data(own_)));
           break;
         }
         case dv::CmEventKind::kEstablished:
@@ -223,6 +245,7 @@ class RawPeer {
   }
 
   Pair& pair_;
+  PrivateData own_;
   std::unique_ptr<pools::Arena> arena_;
   std::unique_ptr<dv::mlx5::Device> device_;
   dv::MemoryRegion region_;
@@ -232,6 +255,9 @@ class RawPeer {
   bool established_ = false;
   bool disconnected_ = false;
   bool failed_ = false;
+  bool invalidated_ = false;
+  std::uint64_t sent_ = 0;
+  std::uint64_t delivered_ = 0;
 };
 
 }  // namespace rodeo::test
