@@ -22,6 +22,18 @@ const ChunkLists kNoChunks;
 
 [[nodiscard]] std::uint32_t padded(std::uint32_t length) noexcept { return (length + 3) & ~3U; }
 
+[[nodiscard]] bool has_untaken_chunk(const CallCore& call) noexcept {
+  return call.chunks != nullptr && call.chunks->reads_taken < call.chunks->reads.data().size();
+}
+
+/// Where in the Payload the next data Read chunk belongs; its end when there is none. All Positions were found to lie
+/// inside it before the handler ran.
+[[nodiscard]] std::uint32_t next_chunk_place(const CallCore& call) noexcept {
+  if (!has_untaken_chunk(call)) [[likely]]
+    return call.payload_bytes;
+  return call.chunks->reads.data()[call.chunks->reads_taken].position - call.chunks->unreduced_shift;
+}
+
 }  // namespace
 
 constinit thread_local bool deferred_in_stage = false;
@@ -43,7 +55,7 @@ void* Call::context() const noexcept { return core_of(*this).serving->context; }
 
 XdrReader Call::arguments() const noexcept {
   const CallCore& call = core_of(*this);
-  return XdrReader({call.payload + call.rpc.args_offset, call.payload_bytes - call.rpc.args_offset});
+  return XdrReader({call.payload + call.rpc.args_offset, next_chunk_place(call) - call.rpc.args_offset});
 }
 
 BulkArgument Call::bulk_argument(XdrReader& reader, std::uint32_t max_length) noexcept {
@@ -51,18 +63,17 @@ BulkArgument Call::bulk_argument(XdrReader& reader, std::uint32_t max_length) no
   BulkArgument out;
   out.length = reader.u32();
   if (!reader.ok() || out.length > max_length) return out;
-  if (call.chunks != nullptr && call.chunks->reads_taken < call.chunks->reads.data().size()) {
+  const std::uint32_t here = call.rpc.args_offset + static_cast<std::uint32_t>(reader.position());
+  if (has_untaken_chunk(call) && here == next_chunk_place(call)) {
     CallChunks& chunks = *call.chunks;
     const ReadChunk& chunk = chunks.reads.data()[chunks.reads_taken];
-    const std::uint64_t here = call.rpc.args_offset + reader.position() + chunks.unreduced_shift;
-    if (chunk.position == here) {
-      // RFC 8166 §3.4.5: the chunk's length is the item's, with or without its pad.
-      if (chunk.length != out.length && chunk.length != padded(out.length)) return out;
-      out.chunk = chunks.reads_taken++;
-      chunks.unreduced_shift += padded(chunk.length);
-      out.ok = true;
-      return out;
-    }
+    // RFC 8166 §3.4.5: the chunk's length is the item's, with or without its pad.
+    if (chunk.length != out.length && chunk.length != padded(out.length)) return out;
+    out.chunk = chunks.reads_taken++;
+    chunks.unreduced_shift += padded(chunk.length);
+    reader.extend(next_chunk_place(call) - here);
+    out.ok = true;
+    return out;
   }
   out.inline_data = reader.opaque_fixed(out.length);
   out.ok = reader.ok();

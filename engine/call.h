@@ -59,7 +59,8 @@ class Call {
   /// The chunk lists of the transport header; empty lists when there are none.
   [[nodiscard]] const ChunkLists& chunks() const noexcept;
 
-  /// A reader at the first argument.
+  /// A reader at the first argument. It ends where the next Read chunk belongs until bulk_argument() has taken that
+  /// one: an argument that is not DDP-eligible and was reduced all the same does not parse (RFC 8166 §6.1).
   [[nodiscard]] XdrReader arguments() const noexcept;
   /// Reads an opaque<> argument that is DDP-eligible: inline data or a reference to the Read chunk at that Position.
   [[nodiscard]] BulkArgument bulk_argument(XdrReader& reader, std::uint32_t max_length) noexcept;

@@ -6,14 +6,20 @@
 #include <cstring>
 
 #include "engine/test_pair.h"
+#include "engine/test_words.h"
 #include "engine/transport_header.h"
 #include "pools/proves.h"
 
 namespace rodeo {
 namespace {
 
+using test::bytes_of;
+using test::joined;
 using test::Pair;
+using test::pattern;
+using test::pattern_at;
 using test::RawPeer;
+using test::Words;
 
 const test::RuntimeDirectory runtime_directory;
 
@@ -21,17 +27,6 @@ constexpr std::uint32_t kProgram = 0x20000001;
 constexpr std::uint32_t kRpcBytes = 40;  // of a Call header without authentication
 constexpr std::uint32_t kNoData = 0xffffffff;
 constexpr std::byte kCanary{0xee};
-
-using Words = std::vector<std::uint32_t>;
-
-[[nodiscard]] std::byte pattern_at(std::size_t i) noexcept {
-  return static_cast<std::byte>((i * 7 + (i >> 8U)) & 0xffU);
-}
-[[nodiscard]] std::vector<std::byte> pattern(std::size_t length) {
-  std::vector<std::byte> out(length);
-  for (std::size_t i = 0; i < length; ++i) out[i] = pattern_at(i);
-  return out;
-}
 
 int null_calls = 0;
 void null(Call& call, void*) noexcept {
@@ -45,7 +40,7 @@ void results(Call& call, void*) noexcept {
   XdrReader reader = call.arguments();
   XdrWriter& writer = call.results(reader.u32());
   const RegisteredBytes source = call.keep(call.make_buffer(8192));
-  std::ranges::copy(pattern(source.size()), source.begin());
+  std::ranges::copy(pattern(8192), source.begin());
   while (reader.remaining() != 0) {
     const std::uint32_t length = reader.u32();
     writer.u32(length == kNoData ? 0 : 1);
@@ -74,7 +69,23 @@ void take(Call& call, void*) noexcept {
   });
 }
 
-enum Procedures : std::uint32_t { kNull, kResults, kWide, kTake };
+/// A name, which is not DDP-eligible; a word; data, which is. Gives back the length of either.
+int named_calls = 0;
+void named(Call& call, void*) noexcept {
+  XdrReader reader = call.arguments();
+  const auto name = reader.opaque(4096);
+  const std::uint32_t word = reader.u32();
+  const BulkArgument data = call.bulk_argument(reader, 4096);
+  if (!data.ok || !reader.ok()) return call.reject(AcceptStat::kGarbageArgs);
+  ++named_calls;
+  XdrWriter& writer = call.results();
+  writer.u32(static_cast<std::uint32_t>(name.size()));
+  writer.u32(word);
+  writer.u32(data.length);
+  call.reply();
+}
+
+enum Procedures : std::uint32_t { kNull, kResults, kWide, kTake, kNamed };
 
 [[nodiscard]] Program program() {
   return {.number = kProgram,
@@ -83,19 +94,8 @@ enum Procedures : std::uint32_t { kNull, kResults, kWide, kTake };
           .procedures = {{.number = kNull, .name = "NULL", .handler = null},
                          {.number = kResults, .name = "RESULTS", .handler = results},
                          {.number = kWide, .name = "WIDE", .handler = wide},
-                         {.number = kTake, .name = "TAKE", .handler = take, .max_read_chunks = 1}}};
-}
-
-[[nodiscard]] std::vector<std::byte> bytes_of(const Words& words) {
-  std::vector<std::byte> out(words.size() * 4);
-  for (std::size_t i = 0; i < words.size(); ++i) store_be32(out.data() + 4 * i, words[i]);
-  return out;
-}
-
-[[nodiscard]] Words joined(std::initializer_list<Words> parts) {
-  Words out;
-  for (const Words& part : parts) out.insert(out.end(), part.begin(), part.end());
-  return out;
+                         {.number = kTake, .name = "TAKE", .handler = take, .max_read_chunks = 1},
+                         {.number = kNamed, .name = "NAMED", .handler = named, .max_read_chunks = 1}}};
 }
 
 struct Lists {
@@ -341,6 +341,27 @@ TEST(ConformanceResponder, NoHandlerSeesAnArgumentThatMayNotBeReduced) {
   s.call(kNull, {}, {});
   EXPECT_EQ(s.reply, s.msg({0}, {0}, {}));
   EXPECT_EQ(null_calls, before + 1);
+}
+
+TEST(ConformanceResponder, AChunkInPlaceOfAnythingElseDoesNotParse) {
+  proves("R8166-6.1-1", "R8166-6.1-2", "R8166-3.4.5-5");
+  Session s;
+  const int before = named_calls;
+  const auto at = [&](std::uint32_t position) { return joined({{1, position}, s.segment(0, 8), {0}}); };
+  const auto garbage = [&] { return bytes_of({s.xid, 1, 0, 0, 0, 0, 0, s.xid, 1, 0, 0, 0, 4}); };
+  // Were the name taken from what follows, these would all parse.
+  s.call(kNamed, {.reads = at(kRpcBytes + 4)}, {8, 0, 1, 2, 0});
+  EXPECT_EQ(s.reply, garbage());
+  s.call(kNamed, {.reads = at(kRpcBytes)}, {0, 1, 0});  // in place of its length word
+  EXPECT_EQ(s.reply, garbage());
+  s.call(kNamed, {.reads = at(kRpcBytes + 4)}, {0, 1, 0});  // of the word
+  EXPECT_EQ(s.reply, garbage());
+  s.call(kNamed, {.reads = at(kRpcBytes + 8)}, {0, 1, 0});  // of the length word of the data
+  EXPECT_EQ(s.reply, garbage());
+  EXPECT_EQ(named_calls, before);
+  s.call(kNamed, {.reads = at(kRpcBytes + 12)}, {0, 1, 8});
+  EXPECT_EQ(s.reply, s.msg({0}, {0}, {0, 1, 8}));
+  EXPECT_EQ(named_calls, before + 1);
 }
 
 TEST(ConformanceResponder, ReceivesArePostedBeforeTheyAreGranted) {

@@ -118,6 +118,14 @@ class XdrReader {
     skip_octets(length);
   }
 
+  /// What follows the last piece in memory belongs to the message after all, as far as `octets`. After all was read.
+  void extend(std::size_t octets) noexcept {
+    if (!ok_) return;
+    end_ += octets;
+    unread_ += octets;
+    total_ += octets;
+  }
+
   /// For the decoder's own rules, such as a union arm that does not exist.
   std::span<const std::byte> fail() noexcept {
     ok_ = false;

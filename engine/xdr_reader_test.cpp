@@ -199,5 +199,19 @@ TEST(XdrReader, SkipPassesOverPiecesButNotTheEnd) {
   EXPECT_FALSE(in.ok());
 }
 
+TEST(XdrReader, EndsEarlyUntilItIsExtended) {
+  const auto message = wire({1, 2, 3});
+  XdrReader in{std::span(message).first(4)};
+  EXPECT_EQ(in.u32(), 1U);
+  EXPECT_EQ(in.remaining(), 0U);
+  in.extend(8);
+  EXPECT_EQ(in.position(), 4U);
+  EXPECT_EQ(in.u64(), 0x0000000200000003ULL);
+  EXPECT_TRUE(in.ok());
+  EXPECT_EQ(in.u32(), 0U);
+  in.extend(4);  // an error sticks
+  EXPECT_FALSE(in.ok());
+}
+
 }  // namespace
 }  // namespace rodeo
