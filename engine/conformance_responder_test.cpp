@@ -364,6 +364,24 @@ TEST(ConformanceResponder, AChunkInPlaceOfAnythingElseDoesNotParse) {
   EXPECT_EQ(named_calls, before + 1);
 }
 
+TEST(ConformanceResponder, ErrorsGrantAsManyCreditsAsReplies) {
+  proves("ENG-RX-8", "R8166-4.2.3-1", "R8166-3.3-5");
+  for (const std::uint32_t asked : {1U, 8U, 16U}) {
+    Session s;
+    s.send(kNull, {}, {}, asked);
+    s.receive();
+    s.send(kNull, {}, {}, asked);
+    s.receive();
+    EXPECT_EQ(s.granted, asked);
+    s.peer.send(bytes_of({++s.xid, 2, asked, 0, 0, 0, 0, 0}));
+    const auto err_vers = s.peer.receive();
+    EXPECT_EQ(err_vers, bytes_of({s.xid, 2, asked, 4, 1, 1, 1}));
+    s.peer.send(bytes_of({++s.xid, 1, asked, 7, 0, 0, 0}));
+    const auto err_chunk = s.peer.receive();
+    EXPECT_EQ(err_chunk, bytes_of({s.xid, 1, asked, 4, 2}));
+  }
+}
+
 TEST(ConformanceResponder, ReceivesArePostedBeforeTheyAreGranted) {
   proves("R8166-3.3-7", "R8166-3.3-13", "ENG-CR-4", "ENG-CR-10");
   Session s;

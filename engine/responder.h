@@ -214,9 +214,10 @@ class Responder {
       }
       case Answer::kErrVers:
         credit_.heed(link, header.credit);
+        credit_.recycle(link, buffer);  // first, as the error grants it again
         // An error that cannot be sent closes the connection (RFC 8166 §4.5.4).
         if (!poster_.post_err_vers(link, header)) link.must_close = true;
-        break;
+        return;
       case Answer::kServe:
       case Answer::kDiscard:
         break;
