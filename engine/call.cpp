@@ -157,6 +157,25 @@ XdrWriter& Call::results(std::size_t max_bytes) noexcept {
   return call.writer;
 }
 
+namespace {
+
+/// A result forced inline makes the Reply longer than the handler could know. Where the Requester gave a Reply chunk,
+/// the results go on in a bulk buffer (RFC 8166 §3.5.3); whether all fits the chunk is decided when all is known.
+void continue_in_bulk(CallCore& call) noexcept {
+  CoreMemory& memory = *CoreMemory::current();
+  std::byte* bulk = memory.get_bulk(pools::Owner::kCall);
+  const std::size_t offset = call.results_offset;
+  if (bulk == nullptr) {
+    call.writer = XdrWriter({});  // reply() then answers SYSTEM_ERR
+  } else {
+    call.writer.move_to({bulk + offset, memory.memory().bulk().buffer_bytes() - offset});
+  }
+  memory.put_small(std::exchange(call.results_buffer, bulk));
+  call.results_bulk = true;
+}
+
+}  // namespace
+
 void Call::push(RegisteredBytes source, void (*done)(void*) noexcept, void* done_context) noexcept {
   CallCore& call = core_of(*this);
   XdrWriter& writer = results();
@@ -169,6 +188,11 @@ void Call::push(RegisteredBytes source, void (*done)(void*) noexcept, void* done
       chunks->pushes[chunks->push_count++] = {source, chunk, done, done_context};
       return;
     }
+  }
+  const std::size_t wanted = sizeof(std::uint32_t) + source.size() + (0 - source.size()) % 4;
+  if (wanted > writer.room() && writer.ok() && call.results_buffer != nullptr && !call.results_bulk &&
+      call.chunks != nullptr && call.chunks->lists.reply_present) {
+    continue_in_bulk(call);
   }
   writer.opaque(source);
   if (done != nullptr) done(done_context);

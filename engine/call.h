@@ -80,9 +80,9 @@ class Call {
   RegisteredBytes keep(Buffer buffer) noexcept;
   [[nodiscard]] RegisteredBytes kept(std::size_t index) const noexcept;
 
-  /// Room for the XDR results (what follows accept_stat). `max_bytes`: the most this Reply needs; more than fits
-  /// inline is granted only when the Requester gave a Reply chunk. Not ok() when there is no such room; reply() then
-  /// answers ERR_CHUNK (or SYSTEM_ERR where it was a pool that had run dry).
+  /// Room for the XDR results (what follows accept_stat). `max_bytes`: the most this Reply needs, without what is
+  /// pushed; more than fits inline is granted only when the Requester gave a Reply chunk. Not ok() when there is no
+  /// such room; reply() then answers ERR_CHUNK (or SYSTEM_ERR where it was a pool that had run dry).
   [[nodiscard]] XdrWriter& results(std::size_t max_bytes = 0) noexcept;
 
   /// Places one DDP-eligible result: writes its length word into results(), and the octets into the next Write chunk

@@ -81,6 +81,13 @@ class XdrWriter {
     if (size_ >= 4 && at <= size_ - 4) store_be32(out_.data() + at, value);
   }
 
+  /// Goes on in other memory, which takes over what was written. Views into the memory before are stale.
+  void move_to(std::span<std::byte> out) noexcept {
+    if (size_ > out.size()) return overflow();
+    if (size_ != 0) std::memcpy(out.data(), out_.data(), size_);
+    out_ = out;
+  }
+
  private:
   std::byte* take(std::size_t length) noexcept {
     if (length > room()) {

@@ -102,6 +102,19 @@ TEST(XdrWriter, ReserveLeavesRoomAndZeroesThePad) {
   EXPECT_FALSE(out.ok());
 }
 
+TEST(XdrWriter, GoesOnInOtherMemory) {
+  Octets memory(8);
+  Octets larger(16);
+  XdrWriter out{memory};
+  out.u64(0x0102030405060708ULL);
+  out.move_to(larger);
+  EXPECT_EQ(out.room(), 8U);
+  out.u32(9);
+  EXPECT_EQ(written(out), wire({0x01020304, 0x05060708, 9}));
+  out.move_to(memory);
+  EXPECT_FALSE(out.ok());
+}
+
 TEST(XdrWriter, WhatItWritesTheReaderReads) {
   Octets memory(64);
   XdrWriter out{memory};
