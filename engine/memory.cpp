@@ -18,6 +18,8 @@ thread_local CoreMemory* current_core = nullptr;
 std::mutex all_memory_mutex;
 std::vector<Memory*> all_memory;
 
+constexpr std::size_t kZeroBytes = 4096;  // one page: what follows stays aligned
+
 std::size_t round_up(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 }  // namespace
@@ -25,7 +27,7 @@ std::size_t round_up(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 Result<std::unique_ptr<Memory>> Memory::create(const MemorySizes& sizes) {
   const std::size_t small = round_up(pools::BufferPool::footprint(sizes.small_bytes, sizes.small_count));
   const std::size_t bulk = round_up(pools::BufferPool::footprint(sizes.bulk_bytes, sizes.bulk_count));
-  auto arena = pools::Arena::create({.bytes = small + bulk + round_up(sizes.application_bytes),
+  auto arena = pools::Arena::create({.bytes = small + bulk + kZeroBytes + round_up(sizes.application_bytes),
                                      .hugepages = sizes.hugepages,
                                      .numa_node = sizes.numa_node,
                                      .name = "rodeo"});
@@ -37,13 +39,19 @@ Result<std::unique_ptr<Memory>> Memory::create(const MemorySizes& sizes) {
   auto bulk_pool =
       pools::BufferPool::create("bulk buffers", bytes.subspan(small, bulk), sizes.bulk_bytes, sizes.bulk_count);
   if (!bulk_pool) return tl::unexpected(bulk_pool.error());
-  return std::unique_ptr<Memory>(new Memory(std::move(*arena), std::move(*small_pool), std::move(*bulk_pool),
-                                            bytes.subspan(small + bulk, sizes.application_bytes)));
+  const auto zeros = bytes.subspan(small + bulk, kZeroBytes);
+  std::ranges::fill(zeros, std::byte{0});
+  return std::unique_ptr<Memory>(new Memory(std::move(*arena), std::move(*small_pool), std::move(*bulk_pool), zeros,
+                                            bytes.subspan(small + bulk + kZeroBytes, sizes.application_bytes)));
 }
 
 Memory::Memory(pools::Arena arena, std::unique_ptr<pools::BufferPool> small, std::unique_ptr<pools::BufferPool> bulk,
-               RegisteredBytes application)
-    : arena_(std::move(arena)), small_(std::move(small)), bulk_(std::move(bulk)), application_(application) {
+               RegisteredBytes zeros, RegisteredBytes application)
+    : arena_(std::move(arena)),
+      small_(std::move(small)),
+      bulk_(std::move(bulk)),
+      zeros_(zeros),
+      application_(application) {
   const std::scoped_lock lock(all_memory_mutex);
   all_memory.push_back(this);
 }

@@ -39,6 +39,8 @@ class Memory {
   [[nodiscard]] pools::BufferPool& small() noexcept { return *small_; }
   [[nodiscard]] pools::BufferPool& bulk() noexcept { return *bulk_; }
   [[nodiscard]] RegisteredBytes application() const noexcept { return application_; }
+  /// Zero octets, for the XDR pads of Read chunks.
+  [[nodiscard]] RegisteredBytes zeros() const noexcept { return zeros_; }
   /// Whether all of `bytes` is registered.
   [[nodiscard]] bool contains(std::span<const std::byte> bytes) const noexcept {
     const auto all = arena_.bytes();
@@ -48,11 +50,12 @@ class Memory {
 
  private:
   Memory(pools::Arena arena, std::unique_ptr<pools::BufferPool> small, std::unique_ptr<pools::BufferPool> bulk,
-         RegisteredBytes application);
+         RegisteredBytes zeros, RegisteredBytes application);
 
   pools::Arena arena_;
   std::unique_ptr<pools::BufferPool> small_;
   std::unique_ptr<pools::BufferPool> bulk_;
+  RegisteredBytes zeros_;
   RegisteredBytes application_;
 };
 

@@ -372,7 +372,16 @@ class Requester final : public Connection {
       const std::size_t position = rpc_header_bytes + source.arguments_offset + shift;
       if (position > UINT32_MAX || position % 4 != 0) return false;
       if (!extras.lists.add_read(static_cast<std::uint32_t>(position), segment_of(source.data))) return false;
-      shift += (source.data.size() + 3) & ~std::size_t{3};
+      const std::size_t pad = (0 - source.data.size()) % 4;
+      // A Responder that does not supply a missing pad would misplace what follows, so all but the last bring theirs
+      // along, in a segment of its own (protocol.md ENG-RD-4).
+      const bool last = &source == &request.sources.back();
+      if (pad != 0 && !last &&
+          !extras.lists.add_read(static_cast<std::uint32_t>(position),
+                                 segment_of(loop_.memory.memory().zeros().first(pad)))) {
+        return false;
+      }
+      shift += source.data.size() + pad;
     }
     for (const RegisteredBytes& sink : request.sinks) {
       if (!loop_.memory.memory().contains(sink)) return false;
