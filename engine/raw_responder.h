@@ -135,7 +135,7 @@ class RawResponder {
         });
         continue;
       }
-      std::byte* buffer = qp_->take_receive(completion);
+      std::byte* buffer = qp_->take_receive(completion.wqe_counter);
       if (completion.status != dv::Status::kSuccess || buffer == nullptr) continue;
       received_.emplace_back(buffer, buffer + completion.byte_count);
       EXPECT_TRUE(qp_->post_receive(buffer, kBuffer, region_.lkey));

@@ -61,12 +61,14 @@ template <class T>
 /// A Responder engine with some programs, and whatever Requesters a test connects to it.
 class Pair {
  public:
-  explicit Pair(Program program, Config server_config = small_config(), Config client_config = small_config()) {
+  explicit Pair(Program program, Config server_config = small_config(), Config client_config = small_config(),
+                std::vector<Program> others = {}) {
     static int count = 0;
     address = "soft:pair" + std::to_string(count++);
     server = must(Engine::open(address, server_config));
     client = must(Engine::open(address, client_config));
     EXPECT_TRUE(server->add_program(std::move(program)));
+    for (Program& other : others) EXPECT_TRUE(server->add_program(std::move(other)));
     EXPECT_TRUE(server->start());
     EXPECT_TRUE(client->start());
     EXPECT_TRUE(server->listen(address));
@@ -133,7 +135,10 @@ class RawPeer {
   static constexpr std::uint32_t kReceives = 32;
 
   explicit RawPeer(Pair& pair, const PrivateData& own = {.send_size = 4096, .receive_size = 4096})
-      : pair_(pair), own_(own) {
+      : RawPeer(pair, encode_private_data(own)) {}
+  /// `private_data` goes into the connect request.
+  RawPeer(Pair& pair, std::span<const std::byte> private_data)
+      : pair_(pair), private_data_(private_data.begin(), private_data.end()) {
     const auto address = must(dv::Address::parse(pair.address));
     device_ = must(dv::open_device(address));
     arena_ = std::make_unique<pools::Arena>(must(pools::Arena::create({.bytes = 1 << 20, .hugepages = false})));
@@ -168,29 +173,19 @@ class RawPeer {
 
   /// The next message of the Responder, or nothing within some turns.
   [[nodiscard]] std::vector<std::byte> receive(int turns = 2000) {
-    for (int i = 0; i < turns; ++i) {
-      pair_.server->step();
-      poll_events();
-      dv::Completion completion;
-      while (group_->poll({&completion, 1}) != 0) {
-        if (completion.kind == dv::CompletionKind::kSendQueue) {
-          retire(completion);
-          continue;
-        }
-        invalidated_ = invalidated_ || completion.kind == dv::CompletionKind::kReceiveInvalidate;
-        std::byte* buffer = qp_->take_receive(completion.wqe_counter);
-        if (completion.status != dv::Status::kSuccess || buffer == nullptr) {
-          failed_ = true;
-          continue;
-        }
-        std::vector<std::byte> message(buffer, buffer + completion.byte_count);
-        EXPECT_TRUE(qp_->post_receive(buffer, kBuffer, region_.lkey));
-        qp_->publish_receives();
-        return message;
-      }
-      group_->progress();
+    std::byte* buffer = nullptr;
+    std::vector<std::byte> message = receive_into(buffer, turns);
+    if (buffer != nullptr) {
+      EXPECT_TRUE(qp_->post_receive(buffer, kBuffer, region_.lkey));
+      qp_->publish_receives();
     }
-    return {};
+    return message;
+  }
+  /// Takes what has come and posts no receives for more.
+  void fall_silent() {
+    std::byte* buffer = nullptr;
+    while (!receive_into(buffer, 5).empty()) {
+    }
   }
 
   /// Polls this end alone, while no Reply is under way. How many of our Sends the Responder's QP has received.
@@ -215,6 +210,31 @@ class RawPeer {
   [[nodiscard]] std::uint64_t offset() noexcept { return reinterpret_cast<std::uintptr_t>(memory()); }
 
  private:
+  [[nodiscard]] std::vector<std::byte> receive_into(std::byte*& buffer, int turns) {
+    buffer = nullptr;
+    for (int i = 0; i < turns; ++i) {
+      pair_.server->step();
+      poll_events();
+      dv::Completion completion;
+      while (group_->poll({&completion, 1}) != 0) {
+        if (completion.kind == dv::CompletionKind::kSendQueue) {
+          retire(completion);
+          continue;
+        }
+        invalidated_ = invalidated_ || completion.kind == dv::CompletionKind::kReceiveInvalidate;
+        std::byte* taken = qp_->take_receive(completion.wqe_counter);
+        if (completion.status != dv::Status::kSuccess || taken == nullptr) {
+          failed_ = true;
+          continue;
+        }
+        buffer = taken;
+        return {taken, taken + completion.byte_count};
+      }
+      group_->progress();
+    }
+    return {};
+  }
+
   static constexpr std::size_t kSendAt = kReceives * kBuffer;
   static constexpr std::size_t kMemoryAt = kSendAt + 65536;
 
@@ -231,7 +251,7 @@ class RawPeer {
             EXPECT_TRUE(qp_->post_receive(arena_->bytes().data() + i * kBuffer, kBuffer, region_.lkey));
           }
           qp_->publish_receives();
-          EXPECT_TRUE(device_->finish_connect(id_, encode_private_data(own_)));
+          EXPECT_TRUE(device_->finish_connect(id_, private_data_));
           break;
         }
         case dv::CmEventKind::kEstablished:
@@ -245,7 +265,7 @@ class RawPeer {
   }
 
   Pair& pair_;
-  PrivateData own_;
+  std::vector<std::byte> private_data_;
   std::unique_ptr<pools::Arena> arena_;
   std::unique_ptr<dv::mlx5::Device> device_;
   dv::MemoryRegion region_;
