@@ -282,10 +282,11 @@ TEST(ConformanceRequester, ALongCallIsAPositionZeroChunkWithAllItsPads) {
 }
 
 TEST(ConformanceRequester, EachReducedArgumentIsAReadChunkAtItsPlaceInTheUnreducedStream) {
-  proves("R8166-3.4-7", "R8166-3.4-12", "R8166-3.4-13", "R8166-3.4.5-1", "R8166-3.4.5-2", "R8166-3.4.5-7",
-         "R8166-3.4.5-9", "R8166-3.4.5-10", "R8166-4.3.1-1", "R8166-3.5-2", "ENG-RD-4");
+  proves("R8166-3.4-7", "R8166-3.4-10", "R8166-3.4-12", "R8166-3.4-13", "R8166-3.4.5-1", "R8166-3.4.5-2",
+         "R8166-3.4.5-7", "R8166-3.4.5-9", "R8166-3.4.5-10", "R8166-4.3.1-1", "R8166-3.5-2", "ENG-RD-4");
   Session session(4, 4);
-  // Arguments: a word, opaque<> of 5 octets, opaque<> of 4099 octets, a word.
+  // Arguments: a word, such as the discriminant of a union whose arm is reduced, opaque<> of 5 octets, opaque<> of 4099
+  // octets, a word.
   const auto arguments = RawPeer::bytes_of({7, 5, 4099, 9});
   Buffer first = session.connection->make_buffer(5);
   Buffer second = session.connection->make_buffer(4099);
@@ -427,8 +428,52 @@ TEST(ConformanceRequester, AReplyChunkIsOfferedExactlyWhereTheReplyMightNotFit) 
   }
 }
 
+TEST(ConformanceRequester, ACallThatCannotBeMadeFailsAtOnceAndSendsNothing) {
+  proves("R8166-4.5.4-1", "R8166-6.2-1");
+  Session session(4, 4);
+  const std::vector<std::byte> arguments(9000);  // needs a buffer for the Long Call, and one for the Long Reply
+  std::vector<std::byte> outside(64);
+  const RegisteredBytes unregistered[] = {outside};
+  const BulkSource unaligned[] = {{2, session.raw.client().application_memory().first(8)}};
+  const auto outcome = [&](const CallRequest& request) { return session.connection->submit(request); };
+  const auto nothing_happened = [&] {
+    session.raw.turns(50);
+    EXPECT_EQ(session.raw.waiting(), 0U);
+    EXPECT_EQ(session.connection->in_flight(), 0U);
+    EXPECT_EQ(session.connection->credits_left(), 4U);
+  };
+  EXPECT_EQ(outcome({.target = &kTarget, .max_results = 1 << 30}), SubmitOutcome::kTooLarge);
+  EXPECT_EQ(outcome({.target = &kTarget, .sinks = unregistered}), SubmitOutcome::kTooLarge);
+  EXPECT_EQ(outcome({.target = &kTarget, .arguments = arguments, .sources = unaligned}), SubmitOutcome::kTooLarge);
+  nothing_happened();
+  // Buffers run out: with one left there is a place for one of the two.
+  std::vector<Buffer> taken;
+  while (Buffer buffer = session.connection->make_buffer(9000)) taken.push_back(std::move(buffer));
+  for (int left = 0; left < 2; ++left) {
+    EXPECT_EQ(outcome({.target = &kTarget, .arguments = arguments, .max_results = 9000}), SubmitOutcome::kNoBuffer);
+    nothing_happened();
+    taken.pop_back();
+  }
+  Seen& seen = session.submit({.target = &kTarget, .arguments = arguments, .max_results = 9000});
+  const auto call = session.take();
+  EXPECT_EQ(call->header.proc, Proc::kNomsg);
+  EXPECT_TRUE(call->lists.reply_present);
+  session.answer(call->xid(), 4);
+  session.raw.until([&] { return seen.times == 1; });
+  EXPECT_EQ(seen.error, CallError::kNone);
+}
+
+TEST(ConformanceRequester, NoCallIsMadeUnderRpcsecGss) {
+  proves("R8166-8.2-2", "R8166-8.2-4");
+  for (const AuthFlavor flavor : {AuthFlavor::kShort, AuthFlavor::kDh, AuthFlavor::kGss, AuthFlavor::kTls}) {
+    Credential credential;
+    credential.flavor = flavor;
+    EXPECT_FALSE(CallTarget(kProgram, 1, 1, credential).ok());
+  }
+}
+
 TEST(ConformanceRequester, WithoutPrivateDataNothingAbove1024OctetsIsSent) {
-  proves("R8166-3.3.2-3", "R8166-3.3.2-4", "R8797-5.1-1", "R8797-5.2-2", "R8797-1-1");
+  proves("R8166-3.3.2-3", "R8166-3.3.2-4", "R8166-4.2.4-7", "R8166-4.6-6", "R8797-5.1-1", "R8797-5.2-2", "R8797-1-1");
   std::vector<std::byte> other_version(8);
   store_be32(other_version.data(), 0xf6ab0e18);
   other_version[4] = std::byte{2};
@@ -452,6 +497,9 @@ TEST(ConformanceRequester, WithoutPrivateDataNothingAbove1024OctetsIsSent) {
       const auto message = raw.receive();
       ASSERT_GE(message.size(), kMinHeaderBytes);
       EXPECT_LE(message.size(), 1024U);
+      if (length == kFits) {
+        EXPECT_EQ(message.size(), 1024U);
+      }
       EXPECT_EQ(load_be32(message.data() + kProcOffset), length == kFits ? 0U : 1U);
       const std::uint32_t x = load_be32(message.data());
       raw.send(RawPeer::bytes_of({x, 1, 4, 0, 0, 0, 0, x, 1, 0, 0, 0, 0}));

@@ -125,7 +125,7 @@ struct Session {
   }
   /// The one Reply into `reply`, with its grant put to 0 for comparison.
   void receive() {
-    proves("R8166-2.2-2", "R8166-3.3-3", "R8166-4.2.2-1", "R8166-4.6-1", "R8166-4.6-4");
+    proves("R8166-2.2-2", "R8166-3.3-3", "R8166-4.2.2-1", "R8166-4.6-1", "R8166-4.6-4", "R8167-6-1");
     reply = peer.receive();
     ASSERT_GE(reply.size(), kErrChunkBytes);
     EXPECT_EQ(load_be32(reply.data()), xid);
@@ -133,6 +133,12 @@ struct Session {
     EXPECT_GE(load_be32(reply.data() + kCreditOffset), 1U);
     const std::uint32_t proc = load_be32(reply.data() + kProcOffset);
     EXPECT_TRUE(proc == 0 || proc == 1 || proc == 4) << proc;
+    TransportHeader header;
+    ChunkLists lists;
+    ASSERT_EQ(decode_reply_header(reply, header, lists), HeaderOutcome::kOk);
+    if (proc == 0) {  // a Reply, never a Call: nobody here said that it serves any
+      EXPECT_EQ(load_be32(reply.data() + header.header_bytes + 4), 1U);
+    }
     granted = load_be32(reply.data() + kCreditOffset);
     store_be32(reply.data() + kCreditOffset, 0);
     EXPECT_TRUE(peer.receive(50).empty());
@@ -159,14 +165,14 @@ struct Session {
 
 TEST(ConformanceResponder, AWriteChunkIsFilledInOrderWithoutPadAndCopiedIntoTheReply) {
   proves("R8166-3.4-3", "R8166-3.4-7", "R8166-3.4-9", "R8166-3.4-13", "R8166-3.4.6-3", "R8166-3.4.6-4", "R8166-3.4.6-5",
-         "R8166-3.4.6-6", "R8166-3.4.6-9", "R8166-3.4.6-10", "R8166-4.3.1-3", "R8166-4.3.2-2", "R8166-4.4-6",
-         "ENG-SEG-3", "ENG-WR-5");
+         "R8166-3.4.6-6", "R8166-3.4.6-9", "R8166-3.4.6-10", "R8166-3.4-10", "R8166-4.3.1-3", "R8166-4.3.2-2",
+         "R8166-4.4-6", "ENG-SEG-3", "ENG-WR-5");
   Session s;
   s.call(kResults,
          {.writes =
               joined({{1, 4}, s.segment(0, 100), s.segment(200, 0), s.segment(1001, 5000), s.segment(8000, 100), {0}})},
          {0, 4001});
-  // The word "present", the length word, and what follows without a pad.
+  // The discriminant of the result's union, the length word, and what follows without a pad.
   EXPECT_EQ(
       s.reply,
       s.msg(joined({{1, 4}, s.segment(0, 100), s.segment(200, 0), s.segment(1001, 3901), s.segment(8000, 0), {0}}), {0},
@@ -341,6 +347,99 @@ TEST(ConformanceResponder, NoHandlerSeesAnArgumentThatMayNotBeReduced) {
   s.call(kNull, {}, {});
   EXPECT_EQ(s.reply, s.msg({0}, {0}, {}));
   EXPECT_EQ(null_calls, before + 1);
+}
+
+TEST(ConformanceResponder, NothingIsPulledBeforeAllIsChecked) {
+  proves("ENG-RD-5", "ENG-RD-2", "R8166-4.5.2-1");
+  Session s;
+  // To read through this handle would cost the connection.
+  const auto foreign = [&](std::uint32_t length) {
+    Words segment = s.segment(0, length);
+    segment[0] ^= 0xff00U;
+    return segment;
+  };
+  // Behind a good segment: a Position inside that chunk, one beyond the end, one that is no multiple of 4.
+  for (const std::uint32_t position : {kRpcBytes + 8, kRpcBytes + 400, kRpcBytes + 6}) {
+    s.call(kTake, {.reads = joined({{1, kRpcBytes + 4}, foreign(8), {1, position}, s.segment(64, 8), {0}})}, {8});
+    EXPECT_EQ(s.reply, s.err_chunk()) << position;
+    // And behind the Payload of a Long Call.
+    s.peer.send(bytes_of(joined({{++s.xid, 1, 8, 1, 1, 0},
+                                 foreign(kRpcBytes + 4),
+                                 {1, kRpcBytes + 4},
+                                 s.segment(64, 8),
+                                 {1, position},
+                                 s.segment(64, 8),
+                                 {0, 0, 0}})));
+    s.receive();
+    EXPECT_EQ(s.reply, s.err_chunk()) << position;
+  }
+  // More chunks than the procedure has arguments that may be reduced.
+  s.call(kTake, {.reads = joined({{1, kRpcBytes + 4}, foreign(8), {1, kRpcBytes + 16}, s.segment(64, 8), {0}})},
+         {8, 8});
+  EXPECT_EQ(s.reply, s.err_chunk());
+  s.call(kNull, {}, {});
+  EXPECT_EQ(s.reply, s.msg({0}, {0}, {}));
+}
+
+TEST(ConformanceResponder, ChunksOfManySegmentsAreServed) {
+  proves("R8267-6.4-8", "R8267-6.4-9", "ENG-SEG-4");
+  Session s;
+  constexpr std::uint32_t kEach = 37;
+  const auto chunk = [&](std::size_t count, std::size_t from, std::uint32_t length) {
+    Words out;
+    for (std::size_t i = 0; i < count; ++i) out = joined({out, s.segment(from + i * 64, length)});
+    return out;
+  };
+  for (const std::uint32_t count : {16U, 40U}) {
+    const std::uint32_t length = count * kEach;
+    for (std::uint32_t i = 0; i < length; ++i) s.peer.memory()[i / kEach * 64 + i % kEach] = pattern_at(i);
+    Words reads;
+    for (std::uint32_t i = 0; i < count; ++i) reads = joined({reads, {1, kRpcBytes + 4}, s.segment(i * 64, kEach)});
+    s.call(kTake, {.reads = joined({reads, {0}})}, {length});
+    std::vector<std::byte> data = pattern(length);
+    data.resize((length + 3) & ~3U);
+    Words expected = {length};
+    for (std::size_t i = 0; i < data.size(); i += 4) expected.push_back(load_be32(data.data() + i));
+    EXPECT_EQ(s.reply, s.msg({0}, {0}, expected));
+
+    s.call(kResults, {.writes = joined({{1, count}, chunk(count, 8192, kEach), {0}})}, {0, length});
+    EXPECT_EQ(s.reply, s.msg(joined({{1, count}, chunk(count, 8192, kEach), {0}}), {0}, {1, length, 9}));
+    for (std::uint32_t i = 0; i < length; ++i)
+      ASSERT_EQ(s.peer.memory()[8192 + i / kEach * 64 + i % kEach], pattern_at(i));
+  }
+  // More than anybody needs.
+  const std::size_t most = (4096 - kMinHeaderBytes - kRpcBytes - 8) / 24;
+  Words reads;
+  for (std::size_t i = 0; i < most; ++i) reads = joined({reads, {1, kRpcBytes + 4}, s.segment(i, 1)});
+  s.call(kTake, {.reads = joined({reads, {0}})}, {static_cast<std::uint32_t>(most)});
+  EXPECT_EQ(s.reply, s.err_chunk());
+}
+
+TEST(ConformanceResponder, ACallUnderRpcsecGssIsDeniedAndItsChunksAreLeftAlone) {
+  proves("R8166-8.2-2", "R8166-8.2-4");
+  Session s;
+  const auto writes = [&](std::uint32_t length) { return joined({{1, 1}, s.segment(0, length), {0}}); };
+  Words foreign = s.segment(64, 8);  // whoever reads through this loses the connection
+  foreign[0] ^= 0xff00U;
+  for (const std::uint32_t service : {1U, 2U, 3U}) {  // none, integrity, privacy
+    for (const std::uint32_t gss_proc : {0U, 1U}) {   // data, context creation
+      ++s.xid;
+      // RPCSEC_GSS version 1, sequence number 1, a context handle of 4 octets.
+      const Words credential = {6, 24, 1, gss_proc, 1, service, 4, 0x11223344};
+      const std::uint32_t arguments_at = 24 + 4 * static_cast<std::uint32_t>(credential.size()) + 8;
+      s.peer.send(bytes_of(joined({{s.xid, 1, 8, 0, 1, arguments_at + 4},
+                                   foreign,
+                                   {0},
+                                   writes(100),
+                                   {0, s.xid, 0, 2, kProgram, 1, kTake},
+                                   credential,
+                                   {0, 0, 8}})));
+      s.receive();
+      // MSG_DENIED, AUTH_ERROR, AUTH_BADCRED.
+      EXPECT_EQ(s.reply, bytes_of(joined({{s.xid, 1, 0, 0, 0}, writes(0), {0, s.xid, 1, 1, 1, 1}})));
+    }
+  }
+  s.expect_canary(0, Session::kMemory);
 }
 
 TEST(ConformanceResponder, AChunkInPlaceOfAnythingElseDoesNotParse) {

@@ -16,6 +16,7 @@
 #include <random>
 
 #include "engine/fault_matrix.h"
+#include "pools/proves.h"
 
 namespace rodeo {
 namespace {
@@ -402,6 +403,8 @@ void run_faults(std::unique_ptr<World>& world, const Shape& shape, std::size_t w
 }
 
 TEST(FaultMatrix, EveryShapeSurvivesAFaultAtEveryWorkRequest) {
+  // One of the faults is a delay, and the contents are right whatever is delayed.
+  proves("R8166-2.3-2", "R8166-2.3-3", "R8166-3.4.5-6", "R8166-4.5.3-1");
   Total total;
   for (const Shape& shape : test::shapes()) {
     for (const std::size_t window : kWindows) {
