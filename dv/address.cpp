@@ -13,7 +13,7 @@ namespace rodeo::dv {
 namespace {
 
 constexpr std::string_view kWhere = "address";
-constexpr std::string_view kAllowed = "use soft:NAME, sim:NAME or rdma://HOST[:PORT]";
+constexpr std::string_view kAllowed = "use soft:NAME, sim:NAME or rdma://HOST[:PORT][?device=NAME]";
 constexpr std::uint16_t kNfsRdmaPort = 20049;
 constexpr std::size_t kMaxName = 64;
 
@@ -34,6 +34,16 @@ std::optional<std::uint16_t> parse_port(std::string_view digits) {
 }
 
 Result<Address> parse_host(std::string_view text, std::string_view rest) {
+  std::string_view device;
+  if (const std::size_t query = rest.find('?'); query != std::string_view::npos) {
+    constexpr std::string_view kDevice = "?device=";
+    device = rest.substr(query);
+    if (!device.starts_with(kDevice) || !is_plain_name(device.substr(kDevice.size()))) {
+      return fail(std::string(kWhere), "\"" + std::string(device) + "\" names no device", "write ?device=NAME");
+    }
+    device.remove_prefix(kDevice.size());
+    rest = rest.substr(0, query);
+  }
   std::string_view host = rest;
   std::optional<std::string_view> port_text;
   if (rest.starts_with('[')) {  // [v6] or [v6]:port
@@ -57,7 +67,7 @@ Result<Address> parse_host(std::string_view text, std::string_view rest) {
   if (host.empty() || host.find('/') != std::string_view::npos) {
     return fail(std::string(kWhere), "\"" + std::string(text) + "\" names no host", "write rdma://HOST[:PORT]");
   }
-  Address address{Address::Scheme::kRdma, std::string(host), kNfsRdmaPort};
+  Address address{Address::Scheme::kRdma, std::string(host), kNfsRdmaPort, std::string(device)};
   if (port_text) {
     const auto port = parse_port(*port_text);
     if (!port) {
@@ -90,7 +100,7 @@ Result<Address> Address::parse(std::string_view text) {
     return fail(std::string(kWhere), "\"" + std::string(name) + "\" is not a name",
                 "use 1 to 64 letters, digits, '-', '_' and '.', not beginning with '.'");
   }
-  return Address{soft ? Scheme::kSoft : Scheme::kSimulated, std::string(name), 0};
+  return Address{soft ? Scheme::kSoft : Scheme::kSimulated, std::string(name), 0, {}};
 }
 
 std::string Address::to_string() const {
@@ -103,7 +113,8 @@ std::string Address::to_string() const {
       break;
   }
   const bool v6 = name.find(':') != std::string::npos;
-  return "rdma://" + (v6 ? "[" + name + "]" : name) + ":" + std::to_string(port);
+  return "rdma://" + (v6 ? "[" + name + "]" : name) + ":" + std::to_string(port) +
+         (device.empty() ? "" : "?device=" + device);
 }
 
 std::string Address::socket_path() const {

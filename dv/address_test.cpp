@@ -20,6 +20,8 @@ TEST(Address, ParsesEverySchemeAndPrintsItBack) {
       {"rdma://10.0.0.1:7", "rdma://10.0.0.1:7"},
       {"rdma://[fe80::1]:65535", "rdma://[fe80::1]:65535"},
       {"rdma://[::1]", "rdma://[::1]:20049"},
+      {"rdma://host?device=rxe0", "rdma://host:20049?device=rxe0"},
+      {"rdma://[::1]:7?device=mlx5_0", "rdma://[::1]:7?device=mlx5_0"},
   };
   for (const auto& [text, printed] : good) {
     const auto address = Address::parse(text);
@@ -49,7 +51,11 @@ TEST(Address, RefusesWhatItCannotMeanAndSaysWhatIsAllowed) {
                            "rdma://host/path",
                            "rdma://[fe80::1",
                            "rdma://[]:1",
-                           "rdma://[::1]x"}) {
+                           "rdma://[::1]x",
+                           "rdma://host?",
+                           "rdma://host?port=7",
+                           "rdma://host?device=",
+                           "rdma://host?device=a/b"}) {
     const auto address = Address::parse(text);
     ASSERT_FALSE(address) << text;
     EXPECT_FALSE(address.error().what.empty()) << text;
@@ -76,11 +82,11 @@ TEST(Address, OpensTheDeviceOfItsScheme) {
   ASSERT_TRUE(soft);
   EXPECT_EQ((*soft)->capabilities().name, "software HCA");
   EXPECT_TRUE((*soft)->capabilities().remote_invalidate);
-  const auto rdma = open_device(*Address::parse("rdma://host"));
+  EXPECT_FALSE(open_device(*Address::parse("rdma://host")));
+  const auto rdma = open_rdma_device(*Address::parse("rdma://127.0.0.1?device=no_such_device"));
   ASSERT_FALSE(rdma);
-  EXPECT_EQ(rdma.error().message(),
-            "open rdma://host:20049: rdma:// needs a device over rdma_cm, which this version does not have; use "
-            "soft:NAME");
+  EXPECT_NE(rdma.error().message().find("open rdma://127.0.0.1:20049?device=no_such_device"), std::string::npos);
+  EXPECT_FALSE(rdma.error().next.empty());
   EXPECT_FALSE(open_device(*Address::parse("sim:x")));
 }
 

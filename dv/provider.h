@@ -68,6 +68,9 @@ struct RemoteAddress {
   std::uint32_t rkey = 0;
 };
 
+/// What a memory window lets the peer do.
+enum class WindowAccess : std::uint8_t { kRemoteRead, kRemoteWrite };
+
 /// What the owner of a work request gets back when it retires. Zero means "nobody waits": such requests need no
 /// completion of their own, and the queue signals only every so many of them.
 using Token = std::uint32_t;
@@ -77,8 +80,9 @@ inline constexpr Token kNoToken = 0;
 /// Every post returns false when the send queue has no room; nothing is half posted, and the caller waits for
 /// completions. Nothing reaches the device before ring_doorbell (Sends, Reads, Writes) or publish_receives.
 template <class Q>
-concept QueuePair = requires(Q q, std::uint16_t u16, std::uint32_t u32, std::span<const Sge> sges, RemoteAddress remote,
-                             Token token, std::byte* buffer, const Completion& completion, void (*on_token)(Token)) {
+concept QueuePair = requires(Q q, std::uint16_t u16, std::uint32_t u32, std::span<const Sge> sges, RemoteAddress remote, Token token,
+                             std::byte* buffer, const Completion& completion, void (*on_token)(Token), const Sge& range,
+                             WindowAccess access) {
   { q.post_inline_send(u32) }
   noexcept->std::same_as<std::byte*>;
   { q.post_send(sges, token) }
@@ -90,6 +94,8 @@ concept QueuePair = requires(Q q, std::uint16_t u16, std::uint32_t u32, std::spa
   { q.post_read(sges, remote, token) }
   noexcept->std::same_as<bool>;
   { q.post_invalidate(u32, token) }
+  noexcept->std::same_as<bool>;
+  { q.post_bind(u32, u32, range, access, token) }
   noexcept->std::same_as<bool>;
   { q.post_drain(token) }
   noexcept->std::same_as<bool>;

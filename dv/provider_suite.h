@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -17,15 +18,32 @@
 #include <vector>
 
 #include "dv/mlx5/provider.h"
+#include "dv/verbs/provider.h"
 
 namespace rodeo::dv::suite {
+
+/// The provider that this test program is about; its build says which.
+namespace tested = SUITE_PROVIDER;
+
+/// What an interface cannot tell, or tells otherwise.
+struct Traits {
+  std::chrono::seconds patience{10};
+  std::uint32_t many_messages = 100'000;
+  int many_connections = 100;
+  bool names_objects_by_key = true;    // windows and regions; else by pointer, so that unknown ones cannot be posted
+  bool hears_at_once = true;           // connect() itself knows that nobody listens
+  bool carries_reasons = true;         // a rejection brings its sentence
+  bool stands_bad_invalidates = true;  // a Send With Invalidate of a window that is not bound ends the connection only
+  bool pads_private_data = false;      // with zeros, to the length of the message's field
+};
 
 /// Two devices that can reach each other.
 class Bed {
  public:
   virtual ~Bed() = default;
-  virtual mlx5::Device& device(std::size_t end) = 0;
+  virtual tested::Device& device(std::size_t end) = 0;
   [[nodiscard]] virtual Address address() const = 0;
+  [[nodiscard]] virtual Traits traits() const { return {}; }
   /// Lets happen what takes no call of the device's users.
   virtual void settle() {}
 };
@@ -54,14 +72,14 @@ struct End {
   static constexpr std::size_t kBytes = std::size_t{4} << 20;
   static constexpr std::size_t kBufferBytes = 4096;
 
-  mlx5::Device* device = nullptr;
-  mlx5::PollGroup* group = nullptr;
+  tested::Device* device = nullptr;
+  tested::PollGroup* group = nullptr;
   std::unique_ptr<SharedBytes> memory;
   MemoryRegion region;
   MemoryRegion read_only;   // the second quarter again, for RDMA Read only
   MemoryRegion local_only;  // the third quarter again, for nobody else
   CmId id{};
-  mlx5::Qp* qp = nullptr;
+  tested::Qp* qp = nullptr;
 
   struct Arrival {
     Completion completion;
@@ -104,6 +122,7 @@ class ProviderSuite : public testing::TestWithParam<BedMaker> {
   /// The same for a little while, to show that nothing happens.
   void run_a_while();
   void turn();
+  [[nodiscard]] bool arrived(std::span<const std::byte> sent, std::span<const std::byte> received) const;
   [[nodiscard]] bool has_event(const End& end, CmEventKind kind) const;
   /// Moves both QPs to error, sees every work request come back, and destroys the connection.
   void close();

@@ -2,6 +2,7 @@
 #include "dv/providers.h"
 
 #include "dv/soft/host_device.h"
+#include "dv/verbs/rdma_device.h"
 
 namespace rodeo::dv {
 
@@ -15,8 +16,13 @@ Result<std::unique_ptr<mlx5::Device>> open_device(const Address& address) {
     case Address::Scheme::kRdma:
       break;
   }
-  return fail("open " + address.to_string(), "rdma:// needs a device over rdma_cm, which this version does not have",
-              "use soft:NAME");
+  return fail("open " + address.to_string(), "rdma:// has no mlx5 queues", "use open_rdma_device");
+}
+
+Result<std::unique_ptr<verbs::Device>> open_rdma_device(const Address& address) {
+  auto device = verbs::RdmaDevice::open(address, {});
+  if (!device) return tl::unexpected(device.error());
+  return std::unique_ptr<verbs::Device>(std::move(*device));
 }
 
 }  // namespace rodeo::dv

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "dv/mlx5/provider.h"
+#include "dv/verbs/provider.h"
 
 namespace rodeo {
 
@@ -281,5 +282,6 @@ bool Connections<P>::anything_closing() const {
 }
 
 template class Connections<dv::mlx5::Provider>;
+template class Connections<dv::verbs::Provider>;
 
 }  // namespace rodeo

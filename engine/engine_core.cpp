@@ -10,6 +10,7 @@
 
 #include "dv/mlx5/provider.h"
 #include "dv/providers.h"
+#include "dv/verbs/provider.h"
 #include "pools/clock.h"
 #include "pools/relax.h"
 
@@ -411,10 +412,16 @@ std::pair<bool, std::string> EngineCore<P>::audit() const {
 }
 
 template class EngineCore<dv::mlx5::Provider>;
+template class EngineCore<dv::verbs::Provider>;
 
 Result<std::unique_ptr<Engine>> Engine::open(std::string_view address, const Config& config) {
   auto parsed = dv::Address::parse(address);
   if (!parsed) return tl::unexpected(parsed.error());
+  if (parsed->scheme == dv::Address::Scheme::kRdma) {
+    auto device = dv::open_rdma_device(*parsed);
+    if (!device) return tl::unexpected(device.error());
+    return EngineCore<dv::verbs::Provider>::open_on(std::move(*device), config);
+  }
   auto device = dv::open_device(*parsed);
   if (!device) return tl::unexpected(device.error());
   return EngineCore<dv::mlx5::Provider>::open_on(std::move(*device), config);

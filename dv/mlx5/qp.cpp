@@ -28,6 +28,12 @@ std::uint32_t count_data_segments(std::span<const Sge> sges) noexcept {
       std::count_if(sges.begin(), sges.end(), [](const Sge& s) { return s.length != 0; }));
 }
 
+constexpr std::uint8_t access_flags_of(WindowAccess access) noexcept {
+  return access == WindowAccess::kRemoteRead
+             ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ
+             : MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE | MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE;
+}
+
 }  // namespace
 
 Qp::Qp(const QpRings& rings)
@@ -120,7 +126,7 @@ bool Qp::post_bind(std::uint32_t old_rkey, std::uint32_t new_rkey, const Sge& ra
               MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
               MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC);
   auto* mkey = reinterpret_cast<mlx5_wqe_mkey_context_seg*>(wqe + kBbBytes);
-  mkey->access_flags = static_cast<std::uint8_t>(access);
+  mkey->access_flags = access_flags_of(access);
   mkey->qpn_mkey = htobe32((qpn_ << 8) | (new_rkey & 0xffU));
   mkey->start_addr = htobe64(reinterpret_cast<std::uintptr_t>(range.address));
   mkey->len = htobe64(range.length);

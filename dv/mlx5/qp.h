@@ -49,11 +49,6 @@ struct QpRings {
   soft::SendEngine* soft = nullptr;
 };
 
-enum class WindowAccess : std::uint8_t {
-  kRemoteRead = MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ,
-  kRemoteWrite = MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE | MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE,
-};
-
 class Qp {
  public:
   explicit Qp(const QpRings& rings);

@@ -30,7 +30,7 @@ struct Welcome {
   welcome.memory = end.remote(0);
   welcome.window_key = (window & ~0xffU) | 0x42;
   welcome.window = {end.remote(0).offset, welcome.window_key};
-  if (!end.qp->post_bind(window, welcome.window_key, end.sge(0, 4096), mlx5::WindowAccess::kRemoteRead, 1)) _exit(2);
+  if (!end.qp->post_bind(window, welcome.window_key, end.sge(0, 4096), WindowAccess::kRemoteRead, 1)) _exit(2);
   std::byte* bytes = end.qp->post_inline_send(sizeof welcome);
   if (bytes == nullptr) _exit(3);
   std::memcpy(bytes, &welcome, sizeof welcome);

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Hot path. Runs on: the one core that owns the CQ.
+//
+// A completion queue through ibv_poll_cq. Of a failed work request only its wr_id, QP number and status are valid, so
+// the wr_id says which queue it came from, and where in it.
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "dv/provider.h"
+
+namespace rodeo::dv::verbs {
+
+inline constexpr std::uint64_t kSendQueueBit = std::uint64_t{1} << 32U;
+
+[[nodiscard]] Status status_of(ibv_wc_status status) noexcept;
+
+[[nodiscard]] inline Completion completion_of(const ibv_wc& wc) noexcept {
+  Completion c;
+  c.wqe_counter = static_cast<std::uint16_t>(wc.wr_id);
+  c.qpn = wc.qp_num;
+  if ((wc.wr_id & kSendQueueBit) != 0) c.kind = CompletionKind::kSendQueue;
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+    c.status = status_of(wc.status);
+    c.vendor_syndrome = static_cast<std::uint8_t>(wc.vendor_err);
+    return c;
+  }
+  if (c.kind == CompletionKind::kSendQueue) return c;
+  c.byte_count = wc.byte_len;
+  if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) {
+    c.kind = CompletionKind::kReceiveInvalidate;
+    c.invalidated_key = wc.invalidated_rkey;
+  }
+  return c;
+}
+
+class Cq {
+ public:
+  static constexpr std::size_t kBurst = 32;
+
+  explicit Cq(ibv_cq* cq) noexcept : cq_(cq) {}
+
+  /// Takes up to out.size() completions; returns how many.
+  std::size_t poll(std::span<Completion> out) noexcept {
+    const std::size_t most = std::min(out.size(), taken_.size());
+    const int n = ibv_poll_cq(cq_, static_cast<int>(most), taken_.data());
+    if (n <= 0) return 0;  // an error of the device: its asynchronous events tell of it, and the connections end
+    for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) out[i] = completion_of(taken_[i]);
+    return static_cast<std::size_t>(n);
+  }
+
+ private:
+  ibv_cq* cq_;
+  std::array<ibv_wc, kBurst> taken_;
+};
+
+}  // namespace rodeo::dv::verbs
