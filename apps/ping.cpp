@@ -32,6 +32,7 @@ Examples:
   rodeo ping soft:rodeo                         a NULL call every second, until Ctrl-C
   rodeo ping soft:rodeo --count 5 --interval 10 five of them, 10 ms apart
   rodeo ping soft:rodeo --size 64K              64 KiB there and back; above the inline size by Long Call and Long Reply
+  rodeo ping rdma://server --program 100003 --version 3      does an NFS server answer there?
 
 The exit status is 0 when at least one reply came.
 )";
@@ -50,7 +51,8 @@ class Pinger {
  public:
   explicit Pinger(const PingOptions& options)
       : options_(options),
-        target_(kTestProgram, kTestVersion,
+        target_(options.program == 0 ? kTestProgram : options.program,
+                options.program == 0 ? kTestVersion : options.version,
                 static_cast<std::uint32_t>(options.size_bytes == 0 ? TestProc::kNull : TestProc::kEcho), {}),
         payload_(options.size_bytes),
         arguments_(options.size_bytes == 0 ? 0 : 4 + (options.size_bytes + 3) / 4 * 4) {}
@@ -134,10 +136,17 @@ void add_ping_options(CLI::App& app, PingOptions& options) {
   app.add_option("-c,--count", options.count, "Calls to make. 0: until Ctrl-C")->check(whole_number(0, 1'000'000'000));
   app.add_option("-i,--interval", options.interval_ms, "Milliseconds from one call to the next")
       ->check(whole_number(0, 3'600'000));
-  app.add_option("-s,--size", options.size_bytes, "Octets to send and get back, up to 1M. 0: a NULL call")
-      ->transform(byte_size(0, kMaxBytes));
+  CLI::Option* size =
+      app.add_option("-s,--size", options.size_bytes, "Octets to send and get back, up to 1M. 0: a NULL call")
+          ->transform(byte_size(0, kMaxBytes));
   app.add_option("-W,--timeout", options.timeout_ms, "Milliseconds to wait for a reply")
       ->check(whole_number(1, 3'600'000));
+  CLI::Option* program =
+      app.add_option("--program", options.program, "RPC program to call, such as 100003 for NFS. 0: rodeod's own")
+          ->check(whole_number(0, 0xffff'ffff));
+  app.add_option("--version", options.version, "Its version")->check(whole_number(0, 0xffff'ffff))->needs(program);
+  // Only the test program sends back what it gets.
+  program->excludes(size);
 }
 
 int run_ping(const PingOptions& options) {

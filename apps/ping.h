@@ -15,6 +15,8 @@ struct PingOptions {
   std::uint32_t interval_ms = 1000;
   std::uint32_t size_bytes = 0;
   std::uint32_t timeout_ms = 1000;
+  std::uint32_t program = 0;  // 0: the test program that rodeod serves
+  std::uint32_t version = 1;
 };
 
 void add_ping_options(CLI::App& app, PingOptions& options);

@@ -12,6 +12,7 @@ Examples:
   rodeod --poll-cores 0 --listen soft:demo      the same under another name, on core 0
   rodeod --poll-cores 0,2-3 --worker-cores 0x30 three loops; handlers that hash run on cores 4 and 5
   rodeod --no-hugepages                         on ordinary pages, where none are reserved
+  rodeod --listen rdma://192.0.2.1              on the RDMA device that has this address, port 20049
   rodeo ping soft:rodeo                         is it there?
 
 A poll core is busy all the time: give rodeod cores of its own, and clients others. Without --worker-cores every handler
@@ -43,7 +44,9 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
   add_cores(app, "--worker-cores", config.worker_cores,
             "Cores that run the handlers which take long, such as hashing. Default: none, poll cores run them")
       ->group("Cores");
-  app.add_option("--listen", options.listen, "Address to serve, soft:NAME; may be repeated. Default: soft:rodeo")
+  app.add_option(
+         "--listen", options.listen,
+         "Address to serve, soft:NAME or rdma://HOST[:PORT][?device=NAME]; may be repeated. Default: soft:rodeo")
       ->type_name("ADDRESS")
       ->group("Connections");
   app.add_option("--connections", config.connections, "Connections that the pools are sized for")
