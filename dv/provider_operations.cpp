@@ -280,10 +280,10 @@ TEST_P(ProviderSuite, AWindowGivesAccessUntilItIsInvalidated) {
 
 TEST_P(ProviderSuite, SendWithInvalidateTakesTheWindowAndSaysWhich) {
   ASSERT_NO_FATAL_FAILURE(connect(4));
-  const std::uint32_t window = *b_.device->allocate_window(b_.id);
+  std::uint32_t present = *b_.device->allocate_window(b_.id);
   for (std::uint32_t round = 1; round <= 3; ++round) {  // a window that was invalidated can be bound again
-    const std::uint32_t key = (window & ~0xffU) | round;
-    ASSERT_TRUE(b_.qp->post_bind(window, key, b_.sge(0, 4096), WindowAccess::kRemoteWrite, round));
+    const std::uint32_t key = (present & ~0xffU) | round;
+    ASSERT_TRUE(b_.qp->post_bind(std::exchange(present, key), key, b_.sge(0, 4096), WindowAccess::kRemoteWrite, round));
     b_.qp->ring_doorbell();
     ASSERT_TRUE(run_until([&] { return b_.tokens.size() == round; }));
     const std::array source{a_.sge(0, 16)};

@@ -19,6 +19,10 @@ namespace rodeo::dv::verbs {
 
 inline constexpr std::uint64_t kSendQueueBit = std::uint64_t{1} << 32U;
 
+/// How soft-RoCE says that a message invalidated a key: it hands the kernel's flag through, which user space has for
+/// checksums of Ethernet frames. A reliable connection has no such thing.
+inline constexpr unsigned kKernelWithInvalidate = IBV_WC_IP_CSUM_OK;
+
 [[nodiscard]] Status status_of(ibv_wc_status status) noexcept;
 
 [[nodiscard]] inline Completion completion_of(const ibv_wc& wc) noexcept {
@@ -33,7 +37,7 @@ inline constexpr std::uint64_t kSendQueueBit = std::uint64_t{1} << 32U;
   }
   if (c.kind == CompletionKind::kSendQueue) return c;
   c.byte_count = wc.byte_len;
-  if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) {
+  if ((wc.wc_flags & (IBV_WC_WITH_INV | kKernelWithInvalidate)) != 0) {
     c.kind = CompletionKind::kReceiveInvalidate;
     c.invalidated_key = wc.invalidated_rkey;
   }
