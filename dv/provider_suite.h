@@ -22,7 +22,10 @@
 
 namespace rodeo::dv::suite {
 
-/// The provider that this test program is about; its build says which.
+/// The provider that this test program is about; its build says which, unless it is that of mlx5 queues.
+#ifndef SUITE_PROVIDER
+#define SUITE_PROVIDER rodeo::dv::mlx5
+#endif
 namespace tested = SUITE_PROVIDER;
 
 /// What an interface cannot tell, or tells otherwise.
