@@ -80,9 +80,9 @@ inline constexpr Token kNoToken = 0;
 /// Every post returns false when the send queue has no room; nothing is half posted, and the caller waits for
 /// completions. Nothing reaches the device before ring_doorbell (Sends, Reads, Writes) or publish_receives.
 template <class Q>
-concept QueuePair = requires(Q q, std::uint16_t u16, std::uint32_t u32, std::span<const Sge> sges, RemoteAddress remote, Token token,
-                             std::byte* buffer, const Completion& completion, void (*on_token)(Token), const Sge& range,
-                             WindowAccess access) {
+concept QueuePair = requires(Q q, std::uint16_t u16, std::uint32_t u32, std::span<const Sge> sges, RemoteAddress remote,
+                             Token token, std::byte* buffer, const Completion& completion, void (*on_token)(Token),
+                             const Sge& range, WindowAccess access) {
   { q.post_inline_send(u32) }
   noexcept->std::same_as<std::byte*>;
   { q.post_send(sges, token) }

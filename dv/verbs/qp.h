@@ -61,8 +61,8 @@ class Qp {
   /// Nothing posted is outstanding: every send has retired and every receive has come back.
   [[nodiscard]] bool drained() const noexcept { return producer_ == consumer_ && rq_head_ == rq_tail_; }
 
-  /// Posts a Send of `length` bytes and says where they go: to be written before the doorbell. nullptr when the ring has
-  /// no room or `length` exceeds max_inline.
+  /// Posts a Send of `length` bytes and says where they go: to be written before the doorbell. nullptr when the ring
+  /// has no room or `length` exceeds max_inline.
   [[nodiscard]] std::byte* post_inline_send(std::uint32_t length) noexcept {
     if (length > staging_bytes_ || send_room() == 0) [[unlikely]]
       return nullptr;
