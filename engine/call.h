@@ -70,7 +70,9 @@ class Call {
   /// the Call with keep(). RFC 8166 §3.4.5.
   void pull(const BulkArgument& argument, RegisteredBytes sink, Handler next) noexcept;
   /// The same into a buffer of the engine's, kept(0) from then on unless others were kept before. When none is free
-  /// the Call waits its turn; an argument above the bulk size is answered GARBAGE_ARGS.
+  /// the Call waits its turn, or is answered SYSTEM_ERR where it holds a bulk buffer already (as every Long Call does):
+  /// those who wait hold none, so that they cannot wait for each other. A handler that keeps such buffers elsewhere
+  /// than in the Call must follow that rule itself. An argument above the bulk size is answered GARBAGE_ARGS.
   void pull(const BulkArgument& argument, Handler next) noexcept;
 
   /// A buffer of this core's pools that holds `bytes`; empty when none is free or `bytes` exceeds the bulk size.

@@ -14,6 +14,7 @@
 // Whatever cannot go on for want of room waits in a queue of its own and is retried: for the send queue in its link,
 // for a buffer here. Malformed messages are answered as header_outcome.h says and never reach a handler.
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/loop_context.h"
@@ -363,9 +364,23 @@ class Responder {
     begin_rpc(call);
   }
 
-  void wait_for_buffer(CallCore& call) noexcept {
+  /// A Call that waits holds no bulk buffer: one that does is refused instead. So whoever holds one runs to its end
+  /// without waiting for another, and those that wait get their turn; there can be no deadlock over a dry pool.
+  [[gnu::noinline, gnu::cold]] void wait_for_buffer(CallCore& call) noexcept {
+    if (holds_bulk(call)) {
+      loop_.count(Count::kBufferRefusals);
+      call.reject(AcceptStat::kSystemErr);
+      return answer(call);
+    }
     loop_.count(Count::kBufferWaits);
     waiting_for_buffer_.push(&call);
+  }
+
+  [[nodiscard]] bool holds_bulk(const CallCore& call) const noexcept {
+    const pools::BufferPool& bulk = loop_.memory.memory().bulk();
+    return call.stream_buffer != nullptr || (call.results_buffer != nullptr && call.results_bulk) ||
+           std::any_of(call.kept_buffers.begin(), call.kept_buffers.begin() + call.kept_count,
+                       [&](const Buffer& kept) { return bulk.contains(kept.data()); });
   }
 
   [[nodiscard]] static bool credential_ok(const OpaqueAuth& cred) noexcept {

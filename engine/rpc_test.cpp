@@ -2,6 +2,8 @@
 
 // Whole RPCs, Requester to Responder and back, by turns taken by hand.
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "engine/test_pair.h"
@@ -213,6 +215,57 @@ TEST(Rpc, AWriteChunkThatIsTooSmallIsAnsweredErrChunk) {
   EXPECT_EQ(call_once(pair, *connection, {.target = &null_call}).error, CallError::kNone);
   source.reset();
   sink.reset();
+  expect_all_home(pair);
+}
+
+TEST(Rpc, LongCallsThatHoldAllBulkBuffersDoNotWaitForEachOther) {
+  constexpr std::uint32_t kLength = 100'000;  // more than a small buffer holds
+  Config server = test::small_config();
+  server.bulk_buffers = 2;
+  Pair pair(program(), server);
+  Connection* connection = pair.connect();
+  const CallTarget null_call = target(0);
+  EXPECT_EQ(call_once(pair, *connection, {.target = &null_call}).error, CallError::kNone);
+  const CallTarget mirror_call = target(2);
+  std::byte arguments[4];
+  store_be32(arguments, kLength);
+  std::array<Buffer, 4> sources;
+  std::array<Buffer, 4> sinks;
+  std::array<BulkSource, 4> read;
+  std::array<RegisteredBytes, 4> written;
+  std::array<Seen, 4> seen;
+  const auto submit = [&](std::size_t i, bool is_long) {
+    sources[i] = connection->make_buffer(kLength);
+    sinks[i] = connection->make_buffer(kLength);
+    read[i] = {4, sources[i].first(kLength)};
+    written[i] = sinks[i].first(kLength);
+    ASSERT_EQ(connection->submit({.target = &mirror_call,
+                                  .arguments = arguments,
+                                  .sources = {&read[i], 1},
+                                  .sinks = {&written[i], 1},
+                                  .max_results = 8,
+                                  .force_long_call = is_long,
+                                  .on_reply = Seen::on_reply,
+                                  .context = &seen[i]}),
+              SubmitOutcome::kPosted);
+  };
+  // Each of the first two holds its Payload when its argument wants a buffer, too; the third holds none and can wait.
+  submit(0, true);
+  submit(1, true);
+  submit(2, false);
+  pair.until([&] { return seen[0].times + seen[1].times + seen[2].times == 3; });
+  EXPECT_EQ(seen[2].accept_stat, AcceptStat::kSuccess);
+  const auto refused = std::count_if(seen.begin(), seen.begin() + 2, [](const Seen& one) {
+    return one.error == CallError::kNone && one.accept_stat == AcceptStat::kSystemErr;
+  });
+  EXPECT_GE(refused, 1);
+  EXPECT_EQ(Pair::counter(*pair.server, "buffer_refusals"), static_cast<std::uint64_t>(refused));
+  submit(3, true);  // alone it has both
+  pair.until([&] { return seen[3].times == 1; });
+  EXPECT_EQ(seen[3].error, CallError::kNone);
+  EXPECT_EQ(seen[3].accept_stat, AcceptStat::kSuccess);
+  sources = {};
+  sinks = {};
   expect_all_home(pair);
 }
 
