@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "apps/command_line.h"
 #include "apps/pattern.h"
@@ -151,7 +152,10 @@ class Run {
   std::string lost() const {
     for (const auto& on_core : connections_) {
       for (const Connection* connection : on_core) {
-        if (!connection->open()) return fmt::format("{} closed the connection or is gone", options_.address);
+        if (connection->open()) continue;
+        // A queue pair may fail before the device tells why.
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        return fmt::format("the connection to {} was lost: {}", options_.address, engine_->why_closed(connection));
       }
     }
     return {};  // calls that could not be sent at all; the counts say so

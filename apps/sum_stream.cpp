@@ -20,6 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kWhere = "";
+constexpr std::string_view kLost = "the connection to the engine was lost";
 constexpr auto kPatience = std::chrono::seconds(10);
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 
@@ -96,7 +97,7 @@ SumStream::~SumStream() { engine_->stop(); }
 bool SumStream::useless() const noexcept { return useless_ || !connection_->open(); }
 
 std::string SumStream::failure_of(const Reply& reply) {
-  if (reply.error == CallError::kConnectionLost) return "the engine closed the connection or is gone";
+  if (reply.error == CallError::kConnectionLost) return std::string(kLost);
   if (reply.error != CallError::kNone) return fmt::format("the engine refused: {}", to_string(reply.error));
   switch (reply.accept_stat) {
     case AcceptStat::kSuccess:
@@ -131,7 +132,7 @@ Result<Sha256> SumStream::hash(int file, const Progress& progress) {
       progress(done_bytes_);
     }
   }
-  if (!failure_.empty()) return fail(kWhere, failure_);
+  if (!failure_.empty()) return failed(failure_);
   return end_session();
 }
 
@@ -177,8 +178,8 @@ Result<SumStream::Answer> SumStream::ask(const CallTarget& target, std::span<con
   heard_ = Clock::now();
   SubmitOutcome outcome = connection_->submit(request);
   while (outcome != SubmitOutcome::kPosted) {
-    if (outcome == SubmitOutcome::kClosed) give_up("the engine closed the connection or is gone");
-    if (!failure_.empty() || !turn()) return fail(kWhere, failure_);
+    if (outcome == SubmitOutcome::kClosed) give_up(std::string(kLost));
+    if (!failure_.empty() || !turn()) return failed(failure_);
     outcome = connection_->submit(request);
   }
   while (!answer.done) {
@@ -187,9 +188,9 @@ Result<SumStream::Answer> SumStream::ask(const CallTarget& target, std::span<con
     useless_ = true;
     engine_->disconnect(connection_);
     while (!answer.done) engine_->step();
-    return fail(kWhere, failure_);
+    return failed(failure_);
   }
-  if (!answer.failure.empty()) return fail(kWhere, answer.failure);
+  if (!answer.failure.empty()) return failed(answer.failure);
   return answer;
 }
 
@@ -248,7 +249,7 @@ void SumStream::send(Slot& slot) noexcept {
     slot.unsent = false;
     slot.stage = Stage::kFree;
     ++free_slots_;
-    give_up(outcome == SubmitOutcome::kClosed ? "the engine closed the connection or is gone"
+    give_up(outcome == SubmitOutcome::kClosed ? std::string(kLost)
                                               : "the block is too large to send; use a smaller --block");
   }
 }
@@ -282,6 +283,16 @@ void SumStream::take_reply(Slot& slot, const Reply& reply) noexcept {
   if (failure_.empty()) done_bytes_ += slot.length;
   slot.stage = Stage::kFree;
   ++free_slots_;
+}
+
+tl::unexpected<Error> SumStream::failed(std::string why) {
+  if (why == kLost) {
+    // A queue pair may fail before the device tells why.
+    constexpr std::chrono::milliseconds kTimeToLearnWhy{5};
+    for (const auto until = Clock::now() + kTimeToLearnWhy; Clock::now() < until;) engine_->step();
+    why += ": " + engine_->why_closed(connection_);
+  }
+  return fail(kWhere, std::move(why));
 }
 
 /// Keeps the first reason.

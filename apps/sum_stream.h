@@ -77,6 +77,8 @@ class SumStream {
   void send(Slot& slot) noexcept;
   void send_waiting() noexcept;
   void take_reply(Slot& slot, const Reply& reply) noexcept;
+  /// The error that says `why`, and of a lost connection what the device tells about it.
+  [[nodiscard]] tl::unexpected<Error> failed(std::string why);
   void give_up(std::string why) noexcept;
   [[nodiscard]] bool busy() const noexcept { return free_slots_ != slots_.size(); }
   /// Turns the loop once; false, with failure_ set, when nothing came for too long or the user stops us.

@@ -70,7 +70,7 @@ struct CmEvent {
   CmId listener{};                      // kConnectRequest only
   std::uint32_t group = 0;              // kConnectRequest: index of the poll group that is to own the connection
   std::vector<std::byte> private_data;  // kConnectRequest, kEstablished (active side), kRejected
-  std::string reason;                   // kRejected, kUnreachable, kDisconnected: one sentence
+  std::string reason;                   // kRejected, kUnreachable, kDisconnected: what, and perhaps "; what helps"
 };
 
 /// What of a device is in use. A connection that is gone leaves nothing of it behind.

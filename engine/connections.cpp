@@ -18,6 +18,16 @@ namespace {
   return std::max(credits <= kFewCredits ? 16U : 32U, 2 * credits);
 }
 
+/// Why a connect failed, and what can be done about it, where the device does not know better.
+[[nodiscard]] std::string failure_of(const dv::CmEvent& event) {
+  std::string text = event.reason.empty() ? std::string(to_string(event.kind)) : event.reason;
+  // The peer's own words, with its own advice.
+  if (event.kind == dv::CmEventKind::kRejected) return "the engine there refused the connection: " + text;
+  if (text.find("; ") != std::string::npos) return text;
+  return text + (event.kind == dv::CmEventKind::kUnreachable ? "; is the engine running, and is that its address?"
+                                                             : "; connect again");
+}
+
 }  // namespace
 
 template <dv::Provider P>
@@ -59,14 +69,17 @@ Result<Connection*> Connections<P>::finish_connect(std::uint64_t attempt) {
   const auto it = attempts_.find(id);
   if (it == attempts_.end()) return fail("connect", "there is no such attempt");
   if (!it->second.failure.empty()) {
-    auto failure = fail(it->second.address, it->second.failure, "is the engine running, and is that its address?");
+    auto failure = fail(it->second.address, it->second.failure);
     attempts_.erase(it);
     return failure;
   }
   if (!it->second.established) return nullptr;
+  const std::string address = it->second.address;
   attempts_.erase(it);
   const auto link = links_.find(id);
-  if (link == links_.end()) return fail("connect", "the peer closed the connection at once");
+  if (link == links_.end()) {
+    return fail(address, "the engine there closed the connection at once", "connect again");
+  }
   link->second.handed_out = true;
   return link->second.requester.get();
 }
@@ -91,6 +104,21 @@ void Connections<P>::disconnect(const Connection* connection) {
     close_link(id);
     return;
   }
+}
+
+template <dv::Provider P>
+std::string Connections<P>::why_closed(const Connection* connection) const {
+  const std::scoped_lock lock(mutex_);
+  const auto reason = [](const Managed& managed) {
+    return managed.loss.empty() ? std::string("the connection failed") : managed.loss;
+  };
+  for (const auto& [id, managed] : links_) {
+    if (managed.requester.get() == connection) return reason(managed);
+  }
+  for (const Managed& husk : husks_) {
+    if (husk.requester.get() == connection) return reason(husk);
+  }
+  return "the connection was given up";
 }
 
 template <dv::Provider P>
@@ -198,7 +226,10 @@ void Connections<P>::on_established(const dv::CmEvent& event) {
 template <dv::Provider P>
 void Connections<P>::on_disconnected(const dv::CmEvent& event) {
   if (const auto attempt = attempts_.find(event.id); attempt != attempts_.end() && !attempt->second.established) {
-    attempt->second.failure = event.reason.empty() ? std::string(to_string(event.kind)) : event.reason;
+    attempt->second.failure = failure_of(event);
+  }
+  if (const auto managed = links_.find(event.id); managed != links_.end() && managed->second.loss.empty()) {
+    managed->second.loss = event.reason;
   }
   device_.disconnect(event.id);
   close_or_destroy(event.id);

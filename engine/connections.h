@@ -39,6 +39,7 @@ class Connections {
   [[nodiscard]] Result<Connection*> finish_connect(std::uint64_t attempt);
   void abandon_connect(std::uint64_t attempt);
   void disconnect(const Connection* connection);
+  [[nodiscard]] std::string why_closed(const Connection* connection) const;
 
   /// Handles what has happened since the last call. Returns how much that was.
   std::size_t process_events();
@@ -60,6 +61,7 @@ class Connections {
     std::unique_ptr<Requester<P>> requester;
     bool closing = false;
     bool handed_out = false;  // the application has its Requester, and has not called disconnect()
+    std::string loss;         // why the device says that the connection has ended
     std::string refusal;      // not empty: the connection is rejected with this once its QP has drained
   };
   /// A connect that is under way, or that failed.
@@ -68,7 +70,7 @@ class Connections {
     std::size_t loop = 0;
     std::uint32_t credits = 0;
     bool established = false;
-    std::string failure;
+    std::string failure;  // with what can be done about it
   };
 
   // With the mutex held.

@@ -99,6 +99,10 @@ class Engine {
   /// the peer has long gone. Runs on: any thread but a poll core's.
   virtual void disconnect(Connection* connection) = 0;
 
+  /// Why a connection is not open any more, as a sentence; what the device has not told yet is not in it, so that some
+  /// turns later there may be more. Runs on: any thread but a poll core's.
+  [[nodiscard]] virtual std::string why_closed(const Connection* connection) const = 0;
+
   /// One turn of the loop and of connection management. Only without poll cores. Returns how much was done.
   virtual std::size_t step() = 0;
 

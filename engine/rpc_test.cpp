@@ -12,6 +12,7 @@
 namespace rodeo {
 namespace {
 
+using test::must;
 using test::Pair;
 using test::Seen;
 
@@ -368,6 +369,31 @@ TEST(Rpc, ALostConnectionEndsEveryCallOnceAndLosesNoBuffer) {
   pair.client->stop();
   const auto [ok, text] = pair.client->audit();
   EXPECT_TRUE(ok) << text;
+}
+
+TEST(Rpc, WhyAConnectionWasRefusedIsToldWhole) {
+  Config server = test::small_config();
+  server.small_buffers = 1;  // none is left for a second connection
+  Pair pair(program(), server);
+  (void)pair.connect(1);
+  const std::uint64_t attempt = must(pair.client->begin_connect(pair.address, 0, 1));
+  std::string why;
+  pair.until([&] {
+    const auto connection = pair.client->finish_connect(attempt);
+    if (!connection) why = connection.error().message();
+    return !connection || *connection != nullptr;
+  });
+  EXPECT_EQ(why, pair.address +
+                     ": the engine there refused the connection: connection: there are not enough small buffers or "
+                     "Calls for its receives; raise --small-buffers or --connections, or lower --credits");
+}
+
+TEST(Rpc, WhyAConnectionWasLostIsTold) {
+  Pair pair(program());
+  Connection* connection = pair.connect();
+  pair.server->stop();
+  for (int i = 0; i < 200000 && connection->open(); ++i) pair.client->step();
+  EXPECT_EQ(pair.client->why_closed(connection), "the peer closed the connection");
 }
 
 TEST(Rpc, ManyConnectionsComeAndGoWithoutLeaking) {

@@ -26,7 +26,8 @@
 
 namespace rodeo::dv::soft {
 
-inline constexpr std::size_t kMaxReason = 120;
+/// Octets of a sentence that says what went wrong and what helps.
+inline constexpr std::size_t kMaxReason = 248;
 
 enum class CmType : std::uint32_t {
   kClientHello = 1,

@@ -256,7 +256,7 @@ void FabricDevice::disconnect(CmId id) {
   }
   FabricMessage message;
   message.type = FabricMessage::Type::kLeave;
-  message.reason = "the peer left";
+  message.reason = "the peer closed the connection";
   post(*connection, std::move(message));
   connection->stage = Stage::kEnded;
 }
@@ -274,7 +274,7 @@ void FabricDevice::destroy(CmId id) {
   std::erase_if(events_, [id](const CmEvent& event) { return event.id == id; });
   FabricMessage message;
   message.type = FabricMessage::Type::kClosed;
-  message.reason = "the peer closed the connection or died";
+  message.reason = "the peer died, or broke the connection off";
   post(*connection, std::move(message));
   if (connection->bundle) retire(std::move(connection->bundle));
   connection->lane.reset();
@@ -439,7 +439,7 @@ void FabricDevice::fall_silent() {
   for (const auto& [id, connection] : connections_) {
     FabricMessage message;
     message.type = FabricMessage::Type::kClosed;
-    message.reason = "the peer closed the connection or died";
+    message.reason = "the peer died, or broke the connection off";
     post(*connection, std::move(message));
     // An immediate fabric asks nobody before it executes, so the queue itself is stopped.
     if (connection->bundle) connection->bundle->engine.connected.store(false, std::memory_order_release);

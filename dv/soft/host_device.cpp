@@ -339,7 +339,8 @@ void HostDevice::try_connect(Connection& connection) {
   hello.process[1] = process_.words[1];
   if (!same_user(connection.socket.get()) || !watch(connection.socket.get(), connection.id) ||
       !send_message(connection.socket.get(), hello, {})) {
-    on_closed(connection, "the listener on " + connection.path + " is not an engine of this user, or is going away");
+    on_closed(connection, "the listener on " + connection.path +
+                              " is not an engine of this user, or is going away; run both as the same user");
     return;
   }
   connection.stage = Stage::kAwaitServerHello;
@@ -354,14 +355,15 @@ void HostDevice::serve(CmId id) {
       case CmReceive::kNothing:
         return;
       case CmReceive::kClosed:
-        on_closed(*connection, "the peer closed the connection or died");
+        on_closed(*connection, "the peer died, or broke the connection off");
         return;
       case CmReceive::kMessage:
         if (on_message(*connection, received)) break;
         [[fallthrough]];
       case CmReceive::kGarbage:
         ++refused_peers_;
-        on_closed(*connection, "the peer does not speak this version of the protocol");
+        on_closed(*connection,
+                  "the peer does not speak this version of the protocol; use programs of one build at both ends");
         return;
     }
   }

@@ -123,7 +123,7 @@ void HostDevice::on_peer_left(Connection& connection) {
   answer.type = CmType::kLeft;
   static_cast<void>(send_message(connection.socket.get(), answer, {}));  // if it fails, EOF follows
   connection.stage = Stage::kEnded;
-  emit(connection, CmEventKind::kDisconnected, {}, "the peer left");
+  emit(connection, CmEventKind::kDisconnected, {}, "the peer closed the connection");
 }
 
 // ------------------------------------------------------------------------------------------------- peer processes

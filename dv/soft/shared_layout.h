@@ -18,7 +18,7 @@
 namespace rodeo::dv::soft {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x6f6465'6f727331;
-inline constexpr std::uint32_t kAbiVersion = 2;
+inline constexpr std::uint32_t kAbiVersion = 3;
 
 inline constexpr std::uint32_t kLaneQps = 4096;
 inline constexpr std::uint32_t kLaneCqes = 4096;
