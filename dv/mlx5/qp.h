@@ -202,9 +202,10 @@ class Qp {
 
   /// Fetches the buffer that the next receive completion will name.
   [[gnu::always_inline]] void prefetch_next_receive() const noexcept {
-    const std::byte* buffer = rq_shadow_[rq_tail_ & rq_mask_];
-    __builtin_prefetch(buffer);
-    __builtin_prefetch(buffer + 64);
+    // As a number: where nothing is posted it is null, and no pointer may be computed from that.
+    const auto buffer = reinterpret_cast<std::uintptr_t>(rq_shadow_[rq_tail_ & rq_mask_]);
+    __builtin_prefetch(reinterpret_cast<const void*>(buffer));
+    __builtin_prefetch(reinterpret_cast<const void*>(buffer + 64));
   }
 
  private:
