@@ -72,7 +72,7 @@ class Ring {
   // does not look into push and pop, and is told instead what they promise: a pop sees what came before the push.
 
   /// Copies in the leading items that fit, in order, and returns how many.
-  [[gnu::no_sanitize("thread")]] std::size_t push(std::span<const T> items) noexcept {
+  [[gnu::no_sanitize_thread]] std::size_t push(std::span<const T> items) noexcept {
     tell_checker_released();
     const T* words = as_words(items.data());
     const auto n = static_cast<unsigned>(items.size());
@@ -84,7 +84,7 @@ class Ring {
   }
 
   /// Copies out the oldest items, at most as many as there is room for, and returns how many.
-  [[gnu::no_sanitize("thread")]] std::size_t pop(std::span<T> items) noexcept {
+  [[gnu::no_sanitize_thread]] std::size_t pop(std::span<T> items) noexcept {
     T* words = as_words(items.data());
     const auto room = static_cast<unsigned>(items.size());
     unsigned n = 0;
@@ -102,7 +102,7 @@ class Ring {
   [[nodiscard]] bool pop(T& item) noexcept { return pop(std::span<T>(&item, 1)) == 1; }
 
   /// A snapshot when others push or pop meanwhile; never more than the capacity.
-  [[nodiscard]] [[gnu::no_sanitize("thread")]] std::size_t count() const noexcept {
+  [[nodiscard]] [[gnu::no_sanitize_thread]] std::size_t count() const noexcept {
     // relaxed: it only counts; pop orders what it returns by itself.
     const unsigned taken = __atomic_load_n(&ring_->cons.tail, __ATOMIC_RELAXED);
     const unsigned filled = __atomic_load_n(&ring_->prod.tail, __ATOMIC_RELAXED);
