@@ -390,8 +390,9 @@ std::pair<bool, std::string> EngineCore<P>::audit() const {
   const pools::Audit bulk = memory_->bulk().audit();
   bool ok = small.adds_up() && bulk.adds_up();
   std::string text = "small buffers: " + small.to_string() + "; bulk buffers: " + bulk.to_string();
-  if (!stopped_) return {ok, text};
-  // Nothing runs any more, so what belongs to the loops and the device may be looked at, too.
+  if (!stopped_ && (threaded() || connections_.count() != 0)) return {ok, text};
+  // Nothing runs any more, or only when the caller says so and there is nothing to do; so what belongs to the loops and
+  // the device may be looked at, too.
   ok = ok && small.held == 0 && bulk.held == 0;
   std::uint32_t calls = 0;
   std::uint32_t chunk_lists = 0;

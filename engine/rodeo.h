@@ -122,7 +122,8 @@ class Engine {
   /// Sums over the loops.
   [[nodiscard]] virtual std::vector<CounterValue> counters() const = 0;
   [[nodiscard]] virtual std::size_t connection_count() const noexcept = 0;
-  /// Where every buffer is; after stop() all of them are in the pools, and no Call, granted receive, QP or memory
+  /// Where every buffer is; after stop(), and without poll cores also when the last connection is gone, all
+  /// of them are in the pools, and no Call, granted receive, QP or memory
   /// window is left. `ok` says whether it adds up.
   [[nodiscard]] virtual std::pair<bool, std::string> audit() const = 0;
 };
