@@ -170,6 +170,7 @@ Result<std::shared_ptr<Lane>> FabricDevice::lane_to(GroupState& group, FabricDev
 }
 
 void FabricDevice::drop_unused_lanes() {
+  if (options_.keep_lanes) return;
   // Both ends of a lane go together, once no connection uses either.
   std::erase_if(lanes_, [this](const auto& entry) {
     const auto& [key, lane] = entry;

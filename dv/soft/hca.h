@@ -27,6 +27,7 @@ struct SoftOptions {
   std::uint32_t rnr_retry = 7;  // how often a Send that finds no receive is tried again; 7: for ever
   std::uint32_t rnr_interval_us = 10;
   std::uint32_t qp_numbers = 1U << 20;  // QPs that the device can have at once; fewer for tests
+  bool keep_lanes = false;              // on a fabric: shared memory of connections that are gone serves the next ones
 };
 
 /// What an end tells the other about its QP.
