@@ -110,7 +110,7 @@ void post_inline_sends(benchmark::State& state) {
     last = static_cast<std::uint16_t>(last + burst * blocks);
     // Every so often a WQE is signalled; a completion of the burst's last one covers all of them.
     queues.device.write(MLX5_CQE_REQ, static_cast<std::uint16_t>(last - blocks), 0);
-    const std::size_t n = queues.cq.poll(completions);
+    const std::size_t n = poll_into(queues.cq, completions);
     for (std::size_t i = 0; i < n; ++i) queues.qp.retire_send(completions[i], [](Token) {});
   }
   per_operation.report(burst);
@@ -130,9 +130,9 @@ void take_and_refill_receives(benchmark::State& state) {
   PerOperation per_operation(state);
   for (auto _ : state) {
     for (std::uint32_t i = 0; i < burst; ++i) queues.device.write(MLX5_CQE_RESP_SEND, next++, kMessageBytes);
-    const std::size_t n = queues.cq.poll(std::span(completions.data(), burst));
+    const std::size_t n = poll_into(queues.cq, std::span(completions.data(), burst));
     for (std::size_t i = 0; i < n; ++i) {
-      std::byte* buffer = queues.qp.take_receive(completions[i].wqe_counter);
+      std::byte* buffer = queues.qp.take_receive(completions[i]);
       if (buffer == nullptr || !queues.qp.post_receive(buffer, kReceiveBytes, 0x4200)) {
         state.SkipWithError("a receive was lost");
         break;
@@ -162,7 +162,7 @@ void post_writes(benchmark::State& state) {
     queues.qp.ring_doorbell();
     last = static_cast<std::uint16_t>(last + burst);
     queues.device.write(MLX5_CQE_REQ, static_cast<std::uint16_t>(last - 1), 0);
-    const std::size_t n = queues.cq.poll(completions);
+    const std::size_t n = poll_into(queues.cq, completions);
     for (std::size_t i = 0; i < n; ++i) queues.qp.retire_send(completions[i], [](Token) {});
   }
   per_operation.report(burst);

@@ -34,7 +34,7 @@ enum class Status : std::uint8_t {
 [[nodiscard]] std::string_view to_string(Status status) noexcept;
 
 enum class CompletionKind : std::uint8_t {
-  kReceive,            // a message arrived (or the receive was flushed); hand its wqe_counter to Qp::take_receive
+  kReceive,            // a message arrived (or the receive was flushed); hand it to Qp::take_receive
   kSendQueue,          // a signalled (or failed) WQE of the send queue; hand it to Qp::retire_send
   kReceiveInvalidate,  // the same, and the peer's Send With Invalidate killed `invalidated_key`
 };
@@ -80,9 +80,9 @@ inline constexpr Token kNoToken = 0;
 /// Every post returns false when the send queue has no room; nothing is half posted, and the caller waits for
 /// completions. Nothing reaches the device before ring_doorbell (Sends, Reads, Writes) or publish_receives.
 template <class Q>
-concept QueuePair = requires(Q q, std::uint16_t u16, std::uint32_t u32, std::span<const Sge> sges, RemoteAddress remote,
-                             Token token, std::byte* buffer, const Completion& completion, void (*on_token)(Token),
-                             const Sge& range, WindowAccess access) {
+concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, RemoteAddress remote, Token token,
+                             std::byte* buffer, const Completion& completion, void (*on_token)(Token), const Sge& range,
+                             WindowAccess access) {
   { q.post_inline_send(u32) }
   noexcept->std::same_as<std::byte*>;
   { q.post_send(sges, token) }
@@ -119,7 +119,7 @@ concept QueuePair = requires(Q q, std::uint16_t u16, std::uint32_t u32, std::spa
   noexcept;
   { q.prefetch_target(u32) }
   noexcept;
-  { q.take_receive(u16) }
+  { q.take_receive(completion) }
   noexcept->std::same_as<std::byte*>;
   { q.send_room() }
   noexcept->std::same_as<std::uint32_t>;
@@ -135,14 +135,19 @@ concept QueuePair = requires(Q q, std::uint16_t u16, std::uint32_t u32, std::spa
 
 /// The completion queues that one core polls, as one.
 template <class G>
-concept PollableGroup = requires(G g, std::size_t most, void (*take)(const Completion&), std::span<Completion> out) {
+concept PollableGroup = requires(G g, std::size_t most, void (*take)(const Completion&)) {
   { g.poll(most, take) }
-  noexcept->std::same_as<std::size_t>;
-  { g.poll(out) }
   noexcept->std::same_as<std::size_t>;
   { g.progress() }
   noexcept;
 };
+
+/// The same as `queue.poll()`, a poll group's or a CQ's, into memory: up to out.size() completions.
+template <class Q>
+std::size_t poll_into(Q& queue, std::span<Completion> out) noexcept {
+  std::size_t n = 0;
+  return queue.poll(out.size(), [&](const Completion& completion) { out[n++] = completion; });
+}
 
 template <class P>
 concept Provider = QueuePair<typename P::Qp> && PollableGroup<typename P::PollGroup>;

@@ -64,7 +64,7 @@ void ProviderSuite::turn() {
   for (End& end : ends_) {
     while (auto event = end.device->next_event()) end.events.push_back(std::move(*event));
     std::array<Completion, 16> batch;
-    const std::size_t n = end.group->poll(batch);
+    const std::size_t n = poll_into(*end.group, batch);
     for (std::size_t i = 0; i < n; ++i) {
       const Completion& completion = batch[i];
       if (end.qp == nullptr || completion.qpn != end.qp->qpn()) {
@@ -75,7 +75,7 @@ void ProviderSuite::turn() {
         if (completion.status != Status::kSuccess) end.send_errors.push_back(completion);
         end.qp->retire_send(completion, [&](Token token) { end.tokens.push_back(token); });
       } else {
-        std::byte* buffer = end.qp->take_receive(completion.wqe_counter);
+        std::byte* buffer = end.qp->take_receive(completion);
         EXPECT_NE(buffer, nullptr) << "a receive out of order: " << completion.wqe_counter;
         end.arrivals.push_back({completion, buffer});
       }

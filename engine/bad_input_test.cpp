@@ -28,7 +28,7 @@ constexpr std::uint32_t kProgram = 0x20000001;
 }
 
 [[nodiscard]] std::vector<std::byte> null_call(std::uint32_t xid, std::uint32_t credit = 8) {
-  return RawPeer::bytes_of({xid, 1, credit, 0, 0, 0, 0, xid, 0, 2, kProgram, 1, 0, 0, 0, 0, 0});
+  return test::bytes_of({xid, 1, credit, 0, 0, 0, 0, xid, 0, 2, kProgram, 1, 0, 0, 0, 0, 0});
 }
 
 void expect_served(RawPeer& peer, std::uint32_t xid) {
@@ -90,14 +90,13 @@ TEST(BadInput, MalformedHeadersGetErrChunk) {
   proves("R8166-4.5.2-1", "R8166-4.5.2-2", "R8166-4.5.2-3", "R8166-4.6-2");
   Pair pair(program());
   RawPeer peer(pair);
-  expect_err_chunk(peer, RawPeer::bytes_of({1, 1, 8, 2, 0, 0, 0, 0, 0}));           // RDMA_MSGP
-  expect_err_chunk(peer, RawPeer::bytes_of({2, 1, 8, 7, 0, 0, 0}));                 // no such proc
-  expect_err_chunk(peer, RawPeer::bytes_of({3, 1, 8, 1, 0, 0, 0}));                 // NOMSG without a chunk
-  expect_err_chunk(peer, RawPeer::bytes_of({4, 1, 8, 0, 2, 0, 0, 4, 0, 2, 3}));     // discriminator 2
-  expect_err_chunk(peer, RawPeer::bytes_of({5, 1, 8, 0, 0, 1, 0x10000000, 0, 0}));  // a count beyond the message
-  expect_err_chunk(peer,
-                   RawPeer::bytes_of({6, 1, 8, 0, 0, 0, 0, 99, 0, 2, kProgram, 1, 0, 0, 0, 0, 0}));  // XID differs
-  expect_err_chunk(peer, RawPeer::bytes_of({9, 1, 8, 0, 0, 0, 0, 9, 0}));  // no whole RPC header
+  expect_err_chunk(peer, test::bytes_of({1, 1, 8, 2, 0, 0, 0, 0, 0}));           // RDMA_MSGP
+  expect_err_chunk(peer, test::bytes_of({2, 1, 8, 7, 0, 0, 0}));                 // no such proc
+  expect_err_chunk(peer, test::bytes_of({3, 1, 8, 1, 0, 0, 0}));                 // NOMSG without a chunk
+  expect_err_chunk(peer, test::bytes_of({4, 1, 8, 0, 2, 0, 0, 4, 0, 2, 3}));     // discriminator 2
+  expect_err_chunk(peer, test::bytes_of({5, 1, 8, 0, 0, 1, 0x10000000, 0, 0}));  // a count beyond the message
+  expect_err_chunk(peer, test::bytes_of({6, 1, 8, 0, 0, 0, 0, 99, 0, 2, kProgram, 1, 0, 0, 0, 0, 0}));  // XID differs
+  expect_err_chunk(peer, test::bytes_of({9, 1, 8, 0, 0, 0, 0, 9, 0}));  // no whole RPC header
   expect_served(peer, 7);
 }
 
@@ -106,29 +105,29 @@ TEST(BadInput, BadReadPositionsGetErrChunkAndNoHandlerRuns) {  // F04
   Pair pair(program());
   RawPeer peer(pair);
   const auto with_position = [&](std::uint32_t xid, std::uint32_t position) {
-    return RawPeer::bytes_of({xid,
-                              1,
-                              8,
-                              0,
-                              1,
-                              position,
-                              peer.handle(),
-                              64,
-                              static_cast<std::uint32_t>(peer.offset() >> 32U),
-                              static_cast<std::uint32_t>(peer.offset()),
-                              0,
-                              0,
-                              0,
-                              xid,
-                              0,
-                              2,
-                              kProgram,
-                              1,
-                              0,
-                              0,
-                              0,
-                              0,
-                              0});
+    return test::bytes_of({xid,
+                           1,
+                           8,
+                           0,
+                           1,
+                           position,
+                           peer.handle(),
+                           64,
+                           static_cast<std::uint32_t>(peer.offset() >> 32U),
+                           static_cast<std::uint32_t>(peer.offset()),
+                           0,
+                           0,
+                           0,
+                           xid,
+                           0,
+                           2,
+                           kProgram,
+                           1,
+                           0,
+                           0,
+                           0,
+                           0,
+                           0});
   };
   std::uint32_t xid = 20;
   for (const std::uint32_t position : {102U, 8U, 4000U, 0xfffffffcU})
@@ -142,7 +141,7 @@ TEST(BadInput, TooMuchReadDataIsRefusedBeforeAnythingIsPulled) {  // F05
   Pair pair(program());
   RawPeer peer(pair);
   const auto long_call = [&](std::uint32_t xid, std::uint32_t length, std::uint32_t high) {
-    return RawPeer::bytes_of({xid, 1, 8, 1, 1, 0, peer.handle(), length, high, 0xffffff00U, 0, 0, 0});
+    return test::bytes_of({xid, 1, 8, 1, 1, 0, peer.handle(), length, high, 0xffffff00U, 0, 0, 0});
   };
   expect_err_chunk(peer, long_call(41, 0x60000000, 0));
   expect_err_chunk(peer, long_call(42, 0x1000, 0xffffffffU));

@@ -63,7 +63,7 @@ struct Session {
   }
 
   void answer(std::uint32_t xid, std::uint32_t granted) {
-    raw.send(RawPeer::bytes_of({xid, 1, granted, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0}));
+    raw.send(test::bytes_of({xid, 1, granted, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0}));
   }
   void expect_served() {
     Seen& last = submit({.target = &kTarget});
@@ -90,7 +90,7 @@ TEST(ConformanceRequester, APlainCallIsTheOctetsOfTheStandard) {
   session.submit({.target = &kTarget});
   const auto taken = session.take();
   const std::uint32_t xid = taken->xid();
-  EXPECT_EQ(taken->message, RawPeer::bytes_of({xid, 1, 9, 0, 0, 0, 0, xid, 0, 2, kProgram, 1, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(taken->message, test::bytes_of({xid, 1, 9, 0, 0, 0, 0, xid, 0, 2, kProgram, 1, 1, 0, 0, 0, 0}));
 }
 
 TEST(ConformanceRequester, OneCallUntilTheFirstReplyThenNeverMoreThanGranted) {
@@ -119,7 +119,7 @@ TEST(ConformanceRequester, OneCallUntilTheFirstReplyThenNeverMoreThanGranted) {
   raw.turns(500);
   EXPECT_EQ(raw.waiting(), 0U);
   for (const std::uint32_t granted : {3U, 1U, 8U, 5U, 0U, kWildGrant, 2U, 2U, 0xffffffffU, 4U}) {
-    raw.send(RawPeer::bytes_of({outstanding.front(), 1, granted, 0, 0, 0, 0, outstanding.front(), 1, 0, 0, 0, 0}));
+    raw.send(test::bytes_of({outstanding.front(), 1, granted, 0, 0, 0, 0, outstanding.front(), 1, 0, 0, 0, 0}));
     outstanding.erase(outstanding.begin());
     const std::size_t before = outstanding.size();
     raw.turns(20);
@@ -171,7 +171,7 @@ TEST(ConformanceRequester, RepliesThatAreNoneAreDiscardedInSilence) {
   const std::uint32_t hi = high(offered);
   const std::uint32_t lo = low(offered);
   constexpr std::uint32_t c = kWildGrant;
-  const auto good = RawPeer::bytes_of({x, 1, c, 0, 0, 1, 1, h, 8, hi, lo, 0, 0, x, 1, 0, 0, 0, 0, 8});
+  const auto good = test::bytes_of({x, 1, c, 0, 0, 1, 1, h, 8, hi, lo, 0, 0, x, 1, 0, 0, 0, 0, 8});
   std::vector<std::vector<std::byte>> bad;
   for (std::size_t length = 0; length < kMinHeaderBytes; ++length)
     bad.emplace_back(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length));
@@ -185,7 +185,7 @@ TEST(ConformanceRequester, RepliesThatAreNoneAreDiscardedInSilence) {
   }
   bad.push_back(good);
   store_be32(bad.back().data(), x ^ 0x10000U);  // nobody's
-  const auto add = [&](std::initializer_list<std::uint32_t> words) { bad.push_back(RawPeer::bytes_of(words)); };
+  const auto add = [&](std::initializer_list<std::uint32_t> words) { bad.push_back(test::bytes_of(words)); };
   add({x, 1, c, 0, 0, 1, 1, h, 8, hi, lo, 0, 0, x ^ 1U, 1, 0, 0, 0, 0, 8});                 // XIDs differ
   add({x, 1, c, 0, 1, 0, h, 64, hi, lo, 0, 0, 0, x, 1, 0, 0, 0, 0});                        // a Read list
   add({x, 1, c, 0, 0, 1, 1, h});                                                            // the Write list ends early
@@ -229,8 +229,8 @@ TEST(ConformanceRequester, AnErrorEndsItsRpcAtOnceAndReturnsTheCredit) {
   Session session(4, 2);
   Seen& chunk = session.submit({.target = &kTarget});
   Seen& version = session.submit({.target = &kTarget});
-  session.raw.send(RawPeer::bytes_of({session.take()->xid(), 1, 2, 4, 2}));
-  session.raw.send(RawPeer::bytes_of({session.take()->xid(), 1, 2, 4, 1, 1, 1}));
+  session.raw.send(test::bytes_of({session.take()->xid(), 1, 2, 4, 2}));
+  session.raw.send(test::bytes_of({session.take()->xid(), 1, 2, 4, 1, 1, 1}));
   session.raw.until([&] { return chunk.times == 1 && version.times == 1; });
   EXPECT_EQ(chunk.error, CallError::kErrChunk);
   EXPECT_EQ(version.error, CallError::kErrVers);
@@ -247,7 +247,7 @@ TEST(ConformanceRequester, AnErrorCountsAlsoWhenTheConnectionIsLostRightAfterIt)
   Seen& lost = session.submit({.target = &kTarget});
   const std::uint32_t xid = session.take()->xid();
   static_cast<void>(session.take());
-  session.raw.send(RawPeer::bytes_of({xid, 1, 2, 4, 2}));
+  session.raw.send(test::bytes_of({xid, 1, 2, 4, 2}));
   EXPECT_EQ(session.raw.delivered(), session.raw.sent());
   session.raw.die();
   for (int i = 0; i < 200000 && (refused.times == 0 || lost.times == 0); ++i) session.raw.client().step();
@@ -273,7 +273,7 @@ TEST(ConformanceRequester, ALongCallIsAPositionZeroChunkWithAllItsPads) {
   EXPECT_EQ(segment.position, 0U);
   ASSERT_EQ(segment.target.length, kRpcBytes + 4 + kItem + 3);
   const auto stream = session.raw.read(segment.target.length, segment.target.handle, segment.target.offset);
-  auto expected = RawPeer::bytes_of({call->xid(), 0, 2, kProgram, 1, 1, 0, 0, 0, 0, kItem});
+  auto expected = test::bytes_of({call->xid(), 0, 2, kProgram, 1, 1, 0, 0, 0, 0, kItem});
   expected.resize(expected.size() + kItem, std::byte{0x5a});
   expected.resize(expected.size() + 3);
   EXPECT_EQ(stream, expected);
@@ -287,7 +287,7 @@ TEST(ConformanceRequester, EachReducedArgumentIsAReadChunkAtItsPlaceInTheUnreduc
   Session session(4, 4);
   // Arguments: a word, such as the discriminant of a union whose arm is reduced, opaque<> of 5 octets, opaque<> of 4099
   // octets, a word.
-  const auto arguments = RawPeer::bytes_of({7, 5, 4099, 9});
+  const auto arguments = test::bytes_of({7, 5, 4099, 9});
   Buffer first = session.connection->make_buffer(5);
   Buffer second = session.connection->make_buffer(4099);
   std::memset(first.data(), 0x11, 5);
@@ -336,9 +336,8 @@ TEST(ConformanceRequester, EachSinkIsAWriteChunkOfItsLengthAndTheReplyFillsIt) {
   session.raw.write(std::vector<std::byte>(1001, std::byte{0x33}), a.handle, a.offset);
   session.raw.write(std::vector<std::byte>(77, std::byte{0x44}), b.handle, b.offset);  // and yet it returns unused
   const std::uint32_t x = call->xid();
-  session.raw.send(
-      RawPeer::bytes_of({x, 1,       4,      0, 0, 1, 1, a.handle, 1001, high(a), low(a), 1,    1, b.handle,
-                         0, high(b), low(b), 0, 0, x, 1, 0,        0,    0,       0,      1001, 0}));
+  session.raw.send(test::bytes_of({x, 1,       4,      0, 0, 1, 1, a.handle, 1001, high(a), low(a), 1,    1, b.handle,
+                                   0, high(b), low(b), 0, 0, x, 1, 0,        0,    0,       0,      1001, 0}));
   session.raw.until([&] { return seen.times == 1; });
   EXPECT_EQ(seen.error, CallError::kNone);
   EXPECT_EQ(seen.written, (std::vector<std::uint32_t>{1001, 0}));
@@ -362,7 +361,7 @@ TEST(ConformanceRequester, AResultReducedWithoutAWriteChunkEndsTheRpc) {
   for (const std::size_t max_results : {8UL, 9000UL}) {  // a plain call, and one with a Reply chunk
     Seen& seen = session.submit({.target = &kTarget, .max_results = max_results});
     const std::uint32_t x = session.take()->xid();
-    session.raw.send(RawPeer::bytes_of(
+    session.raw.send(test::bytes_of(
         {x, 1, 4, 0, 0, 1, 1, segment.handle, 8, high(segment), low(segment), 0, 0, x, 1, 0, 0, 0, 0, 8}));
     session.raw.until([&] { return seen.times == 1; });
     EXPECT_EQ(seen.error, CallError::kBadReply);
@@ -379,9 +378,9 @@ TEST(ConformanceRequester, AnEligibleResultLeftInlineEndsTheRpc) {
   const auto reply_to = [&](const Taken& call, bool echo) {
     const Segment s = call.lists.write_chunk(0)[0];
     const std::uint32_t x = call.xid();
-    session.raw.send(echo ? RawPeer::bytes_of({x, 1, 4, 0, 0, 1, 1, s.handle, 0, high(s), low(s), 0,
-                                               0, x, 1, 0, 0, 0, 0, 12,       1, 2,       3})
-                          : RawPeer::bytes_of({x, 1, 4, 0, 0, 0, 0, x, 1, 0, 0, 0, 0, 12, 1, 2, 3}));
+    session.raw.send(
+        echo ? test::bytes_of({x, 1, 4, 0, 0, 1, 1, s.handle, 0, high(s), low(s), 0, 0, x, 1, 0, 0, 0, 0, 12, 1, 2, 3})
+             : test::bytes_of({x, 1, 4, 0, 0, 0, 0, x, 1, 0, 0, 0, 0, 12, 1, 2, 3}));
   };
   for (const bool echo : {true, false}) {
     Seen& seen = session.submit({.target = &kTarget, .sinks = sinks, .max_results = 4});
@@ -399,7 +398,7 @@ TEST(ConformanceRequester, AnEligibleResultLeftInlineEndsTheRpc) {
   // What follows a refusal is no result: PROG_MISMATCH with its two words.
   Seen& refused = session.submit({.target = &kTarget, .sinks = sinks, .max_results = 4});
   const std::uint32_t x = session.take()->xid();
-  session.raw.send(RawPeer::bytes_of({x, 1, 4, 0, 0, 0, 0, x, 1, 0, 0, 0, 2, 3, 4}));
+  session.raw.send(test::bytes_of({x, 1, 4, 0, 0, 0, 0, x, 1, 0, 0, 0, 2, 3, 4}));
   session.raw.until([&] { return refused.times == 1; });
   EXPECT_EQ(refused.error, CallError::kNone);
   EXPECT_EQ(refused.accept_stat, AcceptStat::kProgMismatch);
@@ -419,12 +418,12 @@ TEST(ConformanceRequester, AReplyChunkIsOfferedExactlyWhereTheReplyMightNotFit) 
     } else {
       EXPECT_GE(call->lists.reply_capacity, kAcceptedReplyBytes + max_results);
       const Segment segment = call->lists.reply()[0];
-      session.raw.write(RawPeer::bytes_of({x, 1, 0, 0, 0, 0, 0xabcd}), segment.handle, segment.offset);
-      session.raw.send(RawPeer::bytes_of({x, 1, 4, 1, 0, 0, 1, 1, segment.handle, 28, high(segment), low(segment)}));
+      session.raw.write(test::bytes_of({x, 1, 0, 0, 0, 0, 0xabcd}), segment.handle, segment.offset);
+      session.raw.send(test::bytes_of({x, 1, 4, 1, 0, 0, 1, 1, segment.handle, 28, high(segment), low(segment)}));
     }
     session.raw.until([&] { return seen.times == 1; });
     EXPECT_EQ(seen.error, CallError::kNone);
-    EXPECT_EQ(seen.results, call->lists.reply_present ? RawPeer::bytes_of({0xabcd}) : std::vector<std::byte>{});
+    EXPECT_EQ(seen.results, call->lists.reply_present ? test::bytes_of({0xabcd}) : std::vector<std::byte>{});
   }
 }
 
@@ -479,7 +478,7 @@ TEST(ConformanceRequester, WithoutPrivateDataNothingAbove1024OctetsIsSent) {
   other_version[4] = std::byte{2};
   other_version[6] = other_version[7] = std::byte{3};
   for (const auto& private_data :
-       {std::vector<std::byte>{}, RawPeer::bytes_of({0x12345678, 0x9abcdef0, 1}), other_version}) {
+       {std::vector<std::byte>{}, test::bytes_of({0x12345678, 0x9abcdef0, 1}), other_version}) {
     RawResponder raw(private_data);
     Connection* connection = raw.connect(4);
     EXPECT_EQ(connection->call_threshold(), 1024U);
@@ -502,7 +501,7 @@ TEST(ConformanceRequester, WithoutPrivateDataNothingAbove1024OctetsIsSent) {
       }
       EXPECT_EQ(load_be32(message.data() + kProcOffset), length == kFits ? 0U : 1U);
       const std::uint32_t x = load_be32(message.data());
-      raw.send(RawPeer::bytes_of({x, 1, 4, 0, 0, 0, 0, x, 1, 0, 0, 0, 0}));
+      raw.send(test::bytes_of({x, 1, 4, 0, 0, 0, 0, x, 1, 0, 0, 0, 0}));
       raw.until([&] { return seen.times == 1; });
     }
   }
@@ -515,7 +514,7 @@ TEST(ConformanceRequester, AReconnectMayBringOtherThresholds) {
   EXPECT_EQ(connection->call_threshold(), 4096U);
   EXPECT_EQ(connection->reply_threshold(), 2048U);
   // What we said: our sizes, and no R, as our handles outlive a call.
-  EXPECT_EQ(raw.received_private_data(), RawPeer::bytes_of({0xf6ab0e18, 0x01000303}));
+  EXPECT_EQ(raw.received_private_data(), test::bytes_of({0xf6ab0e18, 0x01000303}));
   raw.client().disconnect(connection);
   raw.until([&] { return raw.client().connection_count() == 0; });
   raw.set_private_data(encode_private_data({.send_size = 4096, .receive_size = 1024}));

@@ -148,7 +148,7 @@ class PollLoop {
       }
       std::byte* buffer = nullptr;
       if (link != nullptr && completion.kind != dv::CompletionKind::kSendQueue) [[likely]] {
-        buffer = link->qp->take_receive(completion.wqe_counter);
+        buffer = link->qp->take_receive(completion);
       }
       end->link = link;
       end->buffer = buffer;

@@ -125,7 +125,7 @@ class RawResponder {
   void poll() {
     poll_events();
     dv::Completion completion;
-    while (group_->poll({&completion, 1}) != 0) {
+    while (dv::poll_into(*group_, {&completion, 1}) != 0) {
       if (completion.status != dv::Status::kSuccess) failed_ = true;
       if (completion.kind == dv::CompletionKind::kSendQueue) {
         qp_->retire_send(completion, [&](dv::Token token) {
@@ -135,7 +135,7 @@ class RawResponder {
         });
         continue;
       }
-      std::byte* buffer = qp_->take_receive(completion.wqe_counter);
+      std::byte* buffer = qp_->take_receive(completion);
       if (completion.status != dv::Status::kSuccess || buffer == nullptr) continue;
       received_.emplace_back(buffer, buffer + completion.byte_count);
       EXPECT_TRUE(qp_->post_receive(buffer, kBuffer, region_.lkey));

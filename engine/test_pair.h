@@ -17,6 +17,7 @@
 #include "dv/providers.h"
 #include "engine/private_data.h"
 #include "engine/rodeo.h"
+#include "engine/test_words.h"
 #include "engine/xdr_writer.h"
 #include "pools/arena.h"
 
@@ -159,17 +160,7 @@ class RawPeer {
     qp_->ring_doorbell();
     ++sent_;
   }
-  void send_words(std::initializer_list<std::uint32_t> words) { send(bytes_of(words)); }
-
-  [[nodiscard]] static std::vector<std::byte> bytes_of(std::initializer_list<std::uint32_t> words) {
-    std::vector<std::byte> out(words.size() * 4);
-    std::size_t at = 0;
-    for (const std::uint32_t word : words) {
-      store_be32(out.data() + at, word);
-      at += 4;
-    }
-    return out;
-  }
+  void send_words(const Words& words) { send(bytes_of(words)); }
 
   /// The next message of the Responder, or nothing within some turns.
   [[nodiscard]] std::vector<std::byte> receive(int turns = 2000) {
@@ -192,7 +183,7 @@ class RawPeer {
   [[nodiscard]] std::uint64_t delivered() {
     dv::Completion completion;
     for (int i = 0; i < 100; ++i) {
-      while (group_->poll({&completion, 1}) != 0) {
+      while (dv::poll_into(*group_, {&completion, 1}) != 0) {
         EXPECT_EQ(completion.kind, dv::CompletionKind::kSendQueue);
         retire(completion);
       }
@@ -216,13 +207,13 @@ class RawPeer {
       pair_.server->step();
       poll_events();
       dv::Completion completion;
-      while (group_->poll({&completion, 1}) != 0) {
+      while (dv::poll_into(*group_, {&completion, 1}) != 0) {
         if (completion.kind == dv::CompletionKind::kSendQueue) {
           retire(completion);
           continue;
         }
         invalidated_ = invalidated_ || completion.kind == dv::CompletionKind::kReceiveInvalidate;
-        std::byte* taken = qp_->take_receive(completion.wqe_counter);
+        std::byte* taken = qp_->take_receive(completion);
         if (completion.status != dv::Status::kSuccess || taken == nullptr) {
           failed_ = true;
           continue;

@@ -48,10 +48,10 @@ TEST(ConnectX, TwoQueuePairsOfOneDeviceExchangeAMessage) {
   sender.ring_doorbell();
   std::array<Completion, 1> one;
   std::size_t n = 0;
-  for (int i = 0; i < 100'000'000 && n == 0; ++i) n = arrivals.poll(one);
+  for (int i = 0; i < 100'000'000 && n == 0; ++i) n = poll_into(arrivals, one);
   ASSERT_EQ(n, 1U);
   EXPECT_EQ(one[0].status, Status::kSuccess);
-  EXPECT_EQ(receiver.take_receive(one[0].wqe_counter), memory.data());
+  EXPECT_EQ(receiver.take_receive(one[0]), memory.data());
   EXPECT_EQ(std::memcmp(memory.data(), "hello", 5), 0);
   EXPECT_TRUE(ConnectX::move_to_error(*here));
   EXPECT_TRUE(ConnectX::move_to_error(*there));

@@ -70,10 +70,6 @@ class Cq {
     }
     return n;
   }
-  std::size_t poll(std::span<Completion> out) noexcept {
-    std::size_t n = 0;
-    return poll(out.size(), [&](const Completion& completion) { out[n++] = completion; });
-  }
 
   /// Whether poll would find something.
   [[nodiscard]] bool ready() const noexcept {

@@ -58,10 +58,6 @@ class PollGroup {
     }
     return n;
   }
-  std::size_t poll(std::span<Completion> out) noexcept {
-    std::size_t n = 0;
-    return poll(out.size(), [&](const Completion& completion) { out[n++] = completion; });
-  }
 
   /// Timers and peers' state. Call it once per turn, when every completion of the last poll has been handled.
   void progress() noexcept {

@@ -167,9 +167,9 @@ class Qp {
 
   /// The buffer of a receive completion, or nullptr when the completion does not match what is posted (a forged or
   /// stale CQE): RC receives complete in posting order.
-  [[nodiscard, gnu::always_inline]] std::byte* take_receive(std::uint16_t wqe_counter) noexcept {
+  [[nodiscard, gnu::always_inline]] std::byte* take_receive(const Completion& completion) noexcept {
     const std::uint16_t tail = rq_tail_;
-    if (wqe_counter != tail || tail == rq_head_) [[unlikely]]
+    if (completion.wqe_counter != tail || tail == rq_head_) [[unlikely]]
       return nullptr;
     rq_tail_ = static_cast<std::uint16_t>(tail + 1);
     return rq_shadow_[tail & rq_mask_];

@@ -217,7 +217,7 @@ TEST_F(QpLayout, AReceiveIsSixteenOctetsAndASlotWithTheSameBufferIsNotTouched) {
 
   Completion completion;
   completion.wqe_counter = 0;
-  EXPECT_EQ(qp_.take_receive(completion.wqe_counter), buffer);
+  EXPECT_EQ(qp_.take_receive(completion), buffer);
   rq_.fill(std::byte{0});  // what a peer may scribble
   ASSERT_TRUE(qp_.post_receive(buffer, 0x1000, 0xabcd));
   EXPECT_EQ(load_be32(rq_.data()), 0U);
@@ -226,14 +226,14 @@ TEST_F(QpLayout, AReceiveIsSixteenOctetsAndASlotWithTheSameBufferIsNotTouched) {
 TEST_F(QpLayout, AReceiveCompletionOutOfOrderIsNotBelieved) {
   std::byte buffer[64];
   Completion completion;
-  EXPECT_EQ(qp_.take_receive(completion.wqe_counter), nullptr) << "nothing is posted";
+  EXPECT_EQ(qp_.take_receive(completion), nullptr) << "nothing is posted";
   ASSERT_TRUE(qp_.post_receive(buffer, 64, 1));
   ASSERT_TRUE(qp_.post_receive(buffer, 64, 1));
   completion.wqe_counter = 1;
-  EXPECT_EQ(qp_.take_receive(completion.wqe_counter), nullptr);
+  EXPECT_EQ(qp_.take_receive(completion), nullptr);
   completion.wqe_counter = 0;
-  EXPECT_EQ(qp_.take_receive(completion.wqe_counter), buffer);
-  EXPECT_EQ(qp_.take_receive(completion.wqe_counter), nullptr) << "twice";
+  EXPECT_EQ(qp_.take_receive(completion), buffer);
+  EXPECT_EQ(qp_.take_receive(completion), nullptr) << "twice";
 }
 
 TEST_F(QpLayout, InlineSendsAreLimited) {

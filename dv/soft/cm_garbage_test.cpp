@@ -61,7 +61,7 @@ class CmGarbage : public BetweenProcesses {
     for (int i = 0; i < 3; ++i) {
       while (auto event = device_->next_event()) events_.push_back(std::move(*event));
       std::array<Completion, 4> batch;
-      group_->poll(batch);
+      poll_into(*group_, batch);
     }
   }
   /// Says hello properly, so that the next message is the one under test.

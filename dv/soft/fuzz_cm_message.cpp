@@ -187,7 +187,7 @@ class World {
         }
       }
       std::array<Completion, 4> batch;
-      group_->poll(batch);
+      poll_into(*group_, batch);
     }
   }
 

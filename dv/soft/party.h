@@ -37,13 +37,13 @@ struct Party {
   void turn() {
     while (auto event = device->next_event()) end.events.push_back(std::move(*event));
     std::array<Completion, 32> batch;
-    const std::size_t n = end.group->poll(batch);
+    const std::size_t n = poll_into(*end.group, batch);
     for (std::size_t i = 0; i < n; ++i) {
       if (batch[i].kind == CompletionKind::kSendQueue) {
         if (batch[i].status != Status::kSuccess) end.send_errors.push_back(batch[i]);
         end.qp->retire_send(batch[i], [&](Token token) { end.tokens.push_back(token); });
       } else {
-        end.arrivals.push_back({batch[i], end.qp->take_receive(batch[i].wqe_counter)});
+        end.arrivals.push_back({batch[i], end.qp->take_receive(batch[i])});
       }
     }
     end.group->progress();

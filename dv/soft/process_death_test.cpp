@@ -227,7 +227,7 @@ TEST_F(ProcessDeath, AThousandConnectionsLiveAtOnce) {
   std::size_t got = 0;
   std::array<Completion, 64> batch;
   while (got < kConnections && Clock::now() < limit) {
-    const std::size_t n = server.end.group->poll(batch);
+    const std::size_t n = poll_into(*server.end.group, batch);
     for (std::size_t i = 0; i < n; ++i) got += batch[i].status == Status::kSuccess ? 1U : 0U;
     client.end.group->progress();
   }

@@ -56,7 +56,7 @@ class Simulation {
     End& end = ends[which];
     while (auto event = end.device->next_event()) end.events.push_back(std::move(*event));
     std::array<Completion, 1> one;
-    while (end.group->poll(one) == 1) {
+    while (poll_into(*end.group, one) == 1) {
       if (end.qp == nullptr || one[0].qpn != end.qp->qpn()) continue;
       log += std::to_string(which) + (one[0].kind == CompletionKind::kSendQueue ? 's' : 'r') +
              std::to_string(static_cast<int>(one[0].status)) + ' ';
@@ -64,7 +64,7 @@ class Simulation {
         if (one[0].status != Status::kSuccess) end.send_errors.push_back(one[0]);
         end.qp->retire_send(one[0], [&](Token token) { end.tokens.push_back(token); });
       } else {
-        end.arrivals.push_back({one[0], end.qp->take_receive(one[0].wqe_counter)});
+        end.arrivals.push_back({one[0], end.qp->take_receive(one[0])});
       }
     }
     end.group->progress();

@@ -46,22 +46,21 @@ inline constexpr unsigned kKernelWithInvalidate = IBV_WC_IP_CSUM_OK;
 
 class Cq {
  public:
-  static constexpr std::size_t kBurst = 32;
-
   explicit Cq(ibv_cq* cq) noexcept : cq_(cq) {}
 
-  /// Takes up to out.size() completions; returns how many.
-  std::size_t poll(std::span<Completion> out) noexcept {
-    const std::size_t most = std::min(out.size(), taken_.size());
-    const int n = ibv_poll_cq(cq_, static_cast<int>(most), taken_.data());
+  /// Hands up to `most` completions, and no more than a burst, to take(const Completion&); returns how many.
+  template <class F>
+  std::size_t poll(std::size_t most, F&& take) noexcept {
+    const int n = ibv_poll_cq(cq_, static_cast<int>(std::min(most, taken_.size())), taken_.data());
     if (n <= 0) return 0;  // an error of the device: its asynchronous events tell of it, and the connections end
-    for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) out[i] = completion_of(taken_[i]);
-    return static_cast<std::size_t>(n);
+    const auto taken = std::span(taken_).first(static_cast<std::size_t>(n));
+    for (const ibv_wc& wc : taken) take(completion_of(wc));
+    return taken.size();
   }
 
  private:
   ibv_cq* cq_;
-  std::array<ibv_wc, kBurst> taken_;
+  std::array<ibv_wc, 32> taken_;
 };
 
 }  // namespace rodeo::dv::verbs

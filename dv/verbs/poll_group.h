@@ -6,11 +6,7 @@
 // One CQ for all QPs of one core, of either queue. The device makes it longer as connections come, which verbs allow
 // while it is polled.
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
-#include <span>
-#include <vector>
 
 #include "dv/verbs/cq.h"
 
@@ -24,18 +20,14 @@ class PollGroup {
   PollGroup(const PollGroup&) = delete;
   PollGroup& operator=(const PollGroup&) = delete;
 
-  /// Takes up to out.size() completions; returns how many.
-  std::size_t poll(std::span<Completion> out) noexcept {
-    const std::size_t n = cq_.poll(out);
-    // Behind all that the device had taken before.
-    if (n == 0 && refusing_ != nullptr) [[unlikely]]
-      return report_refused(out);
-    return n;
-  }
+  /// Hands up to `most` completions, and no more than a burst, to take(const Completion&); returns how many.
   template <class F>
   std::size_t poll(std::size_t most, F&& take) noexcept {
-    const std::size_t n = poll(std::span(taken_).first(std::min(most, taken_.size())));
-    for (std::size_t i = 0; i < n; ++i) take(taken_[i]);
+    std::size_t n = cq_.poll(most, take);
+    if (n != 0 || refusing_ == nullptr) [[likely]]
+      return n;
+    // Behind all that the device had taken before.
+    for (Completion refused; n < most && next_refused(refused); ++n) take(refused);
     return n;
   }
   void progress() noexcept {}
@@ -45,10 +37,10 @@ class PollGroup {
 
  private:
   friend class Qp;
-  [[gnu::noinline, gnu::cold]] std::size_t report_refused(std::span<Completion> out) noexcept;
+  /// The next request that its device did not take, as flushed. False: there is none now.
+  [[nodiscard, gnu::noinline, gnu::cold]] bool next_refused(Completion& completion) noexcept;
 
   Cq cq_;
-  std::array<Completion, Cq::kBurst> taken_;
   Qp* refusing_ = nullptr;  // the first of those that wait for it
 };
 

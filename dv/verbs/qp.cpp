@@ -126,27 +126,24 @@ void PollGroup::add_refusing(Qp& qp) noexcept {
   refusing_ = &qp;
 }
 
-std::size_t PollGroup::report_refused(std::span<Completion> out) noexcept {
-  std::size_t n = 0;
-  while (refusing_ != nullptr && n < out.size()) {
+bool PollGroup::next_refused(Completion& completion) noexcept {
+  while (refusing_ != nullptr) {
     Qp& qp = *refusing_;
-    Completion c;
-    c.qpn = qp.qpn_;
-    c.status = Status::kFlushed;
+    completion = {.status = Status::kFlushed, .qpn = qp.qpn_};
     if (qp.sends_refused_ && qp.refused_send_ != qp.rung_) {
-      c.kind = CompletionKind::kSendQueue;
-      c.wqe_counter = qp.refused_send_++;
-      out[n++] = c;
-    } else if (qp.receives_refused_ && qp.refused_receive_ != qp.rq_published_) {
-      if (qp.refused_receive_ != qp.rq_tail_) break;  // those before it come first, in order
-      c.wqe_counter = qp.refused_receive_++;
-      out[n++] = c;
-    } else {
-      qp.sends_refused_ = qp.receives_refused_ = false;
-      refusing_ = std::exchange(qp.next_refusing_, nullptr);
+      completion.kind = CompletionKind::kSendQueue;
+      completion.wqe_counter = qp.refused_send_++;
+      return true;
     }
+    if (qp.receives_refused_ && qp.refused_receive_ != qp.rq_published_) {
+      if (qp.refused_receive_ != qp.rq_tail_) return false;  // those before it come first, in order
+      completion.wqe_counter = qp.refused_receive_++;
+      return true;
+    }
+    qp.sends_refused_ = qp.receives_refused_ = false;
+    refusing_ = std::exchange(qp.next_refusing_, nullptr);
   }
-  return n;
+  return false;
 }
 
 }  // namespace rodeo::dv::verbs

@@ -172,9 +172,11 @@ class Qp {
 
   /// The buffer of a receive completion, or nullptr when the completion does not match what is posted: RC receives
   /// complete in posting order.
-  [[nodiscard]] std::byte* take_receive(std::uint16_t wqe_counter) noexcept {
-    if (wqe_counter != rq_tail_ || rq_tail_ == rq_head_) [[unlikely]]
+  [[nodiscard]] std::byte* take_receive(const Completion& completion) noexcept {
+    if (completion.wqe_counter != rq_tail_ || rq_tail_ == rq_head_) [[unlikely]]
       return nullptr;
+    if (completion.status != Status::kSuccess) [[unlikely]]
+      failed_ = true;
     return buffer_at(rq_tail_++);
   }
 
