@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "apps/pattern.h"
+#include "engine/xdr_pad.h"
 #include "engine/xdr_writer.h"
 
 namespace rodeo::apps {
@@ -15,8 +16,6 @@ static_assert(std::size_t{kVariants} * kVariantStride <= kPatternPeriod);
 
 constexpr std::size_t kStampBytes = 8;  // at the head of payloads that lie in the arguments
 constexpr std::size_t kCaptureFixedBytes = 12;
-
-constexpr std::size_t padded(std::size_t length) { return length + (0 - length) % 4; }
 
 bool same(std::span<const std::byte> a, std::span<const std::byte> b) noexcept {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
@@ -35,11 +34,11 @@ CallShape::CallShape(const MixEntry& from, const Credential& credential, Registe
       pattern(pattern_bytes) {
   switch (entry.proc) {
     case TestProc::kEcho:
-      arguments_bytes = 4 + padded(entry.bytes);
+      arguments_bytes = 4 + xdr_padded(entry.bytes);
       payload_bytes = 2 * entry.bytes;
       break;
     case TestProc::kLongCall:
-      arguments_bytes = 4 + padded(entry.bytes);
+      arguments_bytes = 4 + xdr_padded(entry.bytes);
       payload_bytes = entry.bytes;
       break;
     case TestProc::kChecksum:
@@ -104,7 +103,7 @@ PreparedCall::PreparedCall(const CallShape& shape, RegisteredBytes sink, ReplyHa
     case TestProc::kLongReply:
       writer.u64(0);
       writer.u32(entry.bytes);
-      request_.max_results = proc_ == TestProc::kFill ? 4 : 4 + padded(entry.bytes);
+      request_.max_results = proc_ == TestProc::kFill ? 4 : 4 + xdr_padded(entry.bytes);
       break;
     case TestProc::kDelay:
       writer.u32(entry.bytes);
@@ -181,7 +180,7 @@ bool PreparedCall::verify_contents(const Reply& reply) const noexcept {
     case TestProc::kMirror:
       return reply.results.size() == 4 && verify_written(reply, 0, start_, bytes);
     case TestProc::kLongReply:
-      return reply.results.size() == 4 + padded(bytes) && load_be32(reply.results.data()) == bytes &&
+      return reply.results.size() == 4 + xdr_padded(bytes) && load_be32(reply.results.data()) == bytes &&
              same(reply.results.subspan(4, bytes), shape_.pattern.subspan(start_, bytes));
     case TestProc::kCapture:
       return verify_capture(reply);
@@ -208,13 +207,13 @@ bool PreparedCall::verify_capture(const Reply& reply) const noexcept {
   const MixEntry& entry = shape_.entry;
   const std::size_t bulk_word = entry.written == 0 ? 0 : 4;
   const std::size_t fixed = entry.results - std::min<std::size_t>(entry.results, bulk_word);
-  if (reply.results.size() != padded(fixed) + bulk_word) return false;
+  if (reply.results.size() != xdr_padded(fixed) + bulk_word) return false;
   const std::uint32_t start = capture_says_start() ? start_ : 0;
   const auto pattern = shape_.pattern.subspan(start, fixed);
   const std::size_t sum_bytes = fixed >= 8 ? 8 : 0;
   if (sum_bytes != 0 && load_be64(reply.results.data()) != shape_.checksums[variant_]) return false;
   if (!same(reply.results.subspan(sum_bytes, fixed - sum_bytes), pattern.subspan(sum_bytes))) return false;
-  return bulk_word == 0 || verify_written(reply, padded(fixed), start, entry.written);
+  return bulk_word == 0 || verify_written(reply, xdr_padded(fixed), start, entry.written);
 }
 
 }  // namespace rodeo::apps

@@ -8,6 +8,7 @@
 
 #include "apps/pattern.h"
 #include "apps/test_protocol.h"
+#include "engine/xdr_pad.h"
 #include "pools/clock.h"
 
 namespace rodeo::apps {
@@ -20,10 +21,10 @@ TestProgram& program_of(void* context) noexcept { return *static_cast<TestProgra
 std::size_t bulk_result_bytes(const Call& call, std::size_t length) noexcept {
   const ChunkLists& chunks = call.chunks();
   const bool by_chunk = chunks.write_chunk_count != 0 && chunks.write_table[0].count != 0;
-  return by_chunk ? 4 : 4 + length + (0 - length) % 4;
+  return by_chunk ? 4 : 4 + xdr_padded(length);
 }
 
-std::size_t opaque_bytes(std::size_t length) noexcept { return 4 + length + (0 - length) % 4; }
+std::size_t opaque_bytes(std::size_t length) noexcept { return 4 + xdr_padded(length); }
 
 /// The arguments of CHECKSUM and MIRROR.
 BulkArgument only_bulk_argument(Call& call, std::size_t max_bytes) noexcept {

@@ -13,14 +13,13 @@
 #include "engine/link.h"
 #include "engine/memory.h"
 #include "engine/transport_header.h"
+#include "engine/xdr_pad.h"
 
 namespace rodeo {
 
 namespace {
 
 const ChunkLists kNoChunks;
-
-[[nodiscard]] std::uint32_t padded(std::uint32_t length) noexcept { return (length + 3) & ~3U; }
 
 [[nodiscard]] bool has_untaken_chunk(const CallCore& call) noexcept {
   return call.chunks != nullptr && call.chunks->reads_taken < call.chunks->reads.data().size();
@@ -68,9 +67,9 @@ BulkArgument Call::bulk_argument(XdrReader& reader, std::uint32_t max_length) no
     CallChunks& chunks = *call.chunks;
     const ReadChunk& chunk = chunks.reads.data()[chunks.reads_taken];
     // RFC 8166 §3.4.5: the chunk's length is the item's, with or without its pad.
-    if (chunk.length != out.length && chunk.length != padded(out.length)) return out;
+    if (chunk.length != out.length && chunk.length != xdr_padded(out.length)) return out;
     out.chunk = chunks.reads_taken++;
-    chunks.unreduced_shift += padded(chunk.length);
+    chunks.unreduced_shift += xdr_padded(chunk.length);
     reader.extend(next_chunk_place(call) - here);
     out.ok = true;
     return out;
@@ -189,7 +188,7 @@ void Call::push(RegisteredBytes source, void (*done)(void*) noexcept, void* done
       return;
     }
   }
-  const std::size_t wanted = sizeof(std::uint32_t) + source.size() + (0 - source.size()) % 4;
+  const std::size_t wanted = sizeof(std::uint32_t) + xdr_padded(source.size());
   if (wanted > writer.room() && writer.ok() && call.results_buffer != nullptr && !call.results_bulk &&
       call.chunks != nullptr && call.chunks->lists.reply_present) {
     continue_in_bulk(call);

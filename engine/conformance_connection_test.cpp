@@ -5,6 +5,7 @@
 #include "engine/raw_responder.h"
 #include "engine/test_words.h"
 #include "engine/transport_header.h"
+#include "engine/xdr_pad.h"
 #include "pools/proves.h"
 
 namespace rodeo {
@@ -31,7 +32,7 @@ constexpr std::uint32_t kMaxData = 100000;
     XdrReader reader = call.arguments();
     const auto data = reader.opaque(kMaxData);
     if (!reader.ok()) return call.reject(AcceptStat::kGarbageArgs);
-    call.results(4 + data.size() + (0 - data.size()) % 4).opaque(data);
+    call.results(4 + xdr_padded(data.size())).opaque(data);
     call.reply();
   };
   return {

@@ -8,6 +8,7 @@
 #include "engine/test_pair.h"
 #include "engine/test_words.h"
 #include "engine/transport_header.h"
+#include "engine/xdr_pad.h"
 #include "pools/proves.h"
 
 namespace rodeo {
@@ -397,7 +398,7 @@ TEST(ConformanceResponder, ChunksOfManySegmentsAreServed) {
     for (std::uint32_t i = 0; i < count; ++i) reads = joined({reads, {1, kRpcBytes + 4}, s.segment(i * 64, kEach)});
     s.call(kTake, {.reads = joined({reads, {0}})}, {length});
     std::vector<std::byte> data = pattern(length);
-    data.resize((length + 3) & ~3U);
+    data.resize(xdr_padded(length));
     Words expected = {length};
     for (std::size_t i = 0; i < data.size(); i += 4) expected.push_back(load_be32(data.data() + i));
     EXPECT_EQ(s.reply, s.msg({0}, {0}, expected));

@@ -16,6 +16,7 @@
 #include "dv/mlx5/provider.h"
 #include "dv/soft/fabric.h"
 #include "engine/engine_core.h"
+#include "engine/xdr_pad.h"
 #include "engine/xdr_writer.h"
 
 namespace rodeo::test {
@@ -160,7 +161,7 @@ class Node {
       if (done >= 2) return call.pull(item, call.kept(1).first(length), next_item);
       return call.pull(item, next_item);
     }
-    XdrWriter& results = call.results(8 + 4 + ((answer + 3) & ~3U) + 4 * pushes);
+    XdrWriter& results = call.results(8 + 4 + xdr_padded(answer) + 4 * pushes);
     results.u64(sum);
     const auto& node = *static_cast<Node*>(context);
     const RegisteredBytes source = node.engine->application_memory().subspan(kPatternAt, kPatternBytes);
@@ -229,7 +230,7 @@ class ShapedCall {
     request_.arguments = writer.written();
     request_.sources = sources_;
     request_.sinks = sinks_;
-    request_.max_results = std::max(8 + 4 + ((shape.answer + 3) & ~std::size_t{3}) + 4 * shape.sinks, shape.offered);
+    request_.max_results = std::max(8 + 4 + xdr_padded(shape.answer) + 4 * shape.sinks, shape.offered);
     request_.force_long_call = shape.long_call;
     request_.on_reply = on_reply;
     request_.context = this;

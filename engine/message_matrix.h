@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/test_words.h"
+#include "engine/xdr_pad.h"
 
 namespace rodeo::test {
 
@@ -25,15 +26,13 @@ inline constexpr std::size_t kStride = 11;
 inline constexpr std::size_t kStride = 1;
 #endif
 
-[[nodiscard]] constexpr std::uint32_t padded(std::uint32_t length) noexcept { return (length + 3) & ~3U; }
-
 inline void append(Octets& out, std::uint32_t word) {
   out.resize(out.size() + 4);
   store_be32(out.data() + out.size() - 4, word);
 }
 inline void append_fixed(Octets& out, std::span<const std::byte> octets) {
   out.insert(out.end(), octets.begin(), octets.end());
-  out.resize((out.size() + 3) & ~std::size_t{3});
+  out.resize(xdr_padded(out.size()));
 }
 inline void append(Octets& out, std::span<const std::byte> octets) {
   append(out, static_cast<std::uint32_t>(octets.size()));

@@ -10,28 +10,8 @@
 #include "engine/transport_header.h"
 #include "pools/proves.h"
 
-namespace rodeo {
+namespace rodeo::test {
 namespace {
-
-using test::append;
-using test::append_fixed;
-using test::bytes_of;
-using test::filler_octets;
-using test::item_octets;
-using test::joined;
-using test::kAfter;
-using test::kCanary;
-using test::kProgram;
-using test::kStride;
-using test::kThreshold;
-using test::Lengths;
-using test::Octets;
-using test::padded;
-using test::RawResponder;
-using test::RuntimeDirectory;
-using test::Seen;
-using test::wide_octets;
-using test::Words;
 
 const RuntimeDirectory runtime_directory;
 
@@ -108,7 +88,7 @@ class RequesterMatrix {
     sources_.clear();
     sinks_.clear();
     std::size_t at = 3;
-    std::size_t arguments = 4 + padded(request.filler);
+    std::size_t arguments = 4 + xdr_padded(request.filler);
     for (std::size_t i = 0; i < request.sources.size(); ++i) {
       const std::uint32_t length = request.sources[i];
       std::ranges::copy(item_octets(i, length), memory_.data() + at);
@@ -162,16 +142,16 @@ class RequesterMatrix {
     const Octets payload = long_call ? pull(0, stream.size()) : tail(message, header.header_bytes);
     EXPECT_EQ(payload, stream);
     EXPECT_TRUE(!long_call || message.size() == header.header_bytes);
-    auto position = static_cast<std::uint32_t>(kRpcBytes + 4 + padded(request.filler));
+    auto position = static_cast<std::uint32_t>(kRpcBytes + 4 + xdr_padded(request.filler));
     for (std::size_t i = 0; i < request.sources.size(); ++i) {
       const std::uint32_t length = request.sources[i];
       position += 4;
       EXPECT_EQ(pull(position, length), item_octets(i, length));
-      const std::uint32_t pad = padded(length) - length;
+      const std::uint32_t pad = xdr_padded(length) - length;
       if (pad != 0 && i + 1 < request.sources.size()) {
         EXPECT_EQ(pull(position, pad), Octets(pad));
       }
-      position += padded(length) + 4;
+      position += xdr_padded(length) + 4;
     }
     EXPECT_TRUE(reads.empty());
     ASSERT_EQ(lists_.write_chunk_count, request.sinks.size());
@@ -183,7 +163,7 @@ class RequesterMatrix {
     EXPECT_EQ(lists_.reply_present, reply_chunk);
     if (!reply_chunk) return;
     ASSERT_EQ(lists_.reply_count, 1U);
-    EXPECT_EQ(lists_.reply_capacity, padded(static_cast<std::uint32_t>(kAcceptedReplyBytes + request.max_results)));
+    EXPECT_EQ(lists_.reply_capacity, xdr_padded(static_cast<std::uint32_t>(kAcceptedReplyBytes + request.max_results)));
   }
 
   [[nodiscard]] static std::uint32_t filled(std::uint32_t length, std::size_t index, std::size_t fill) {
@@ -303,4 +283,4 @@ TEST(MessageMatrix, OurRequesterMakesEveryCombinationAndTakesEveryReply) {
 }
 
 }  // namespace
-}  // namespace rodeo
+}  // namespace rodeo::test

@@ -13,29 +13,8 @@
 #include "engine/transport_header.h"
 #include "pools/proves.h"
 
-namespace rodeo {
+namespace rodeo::test {
 namespace {
-
-using test::append;
-using test::append_fixed;
-using test::bytes_of;
-using test::filler_octets;
-using test::item_octets;
-using test::joined;
-using test::kAfter;
-using test::kCanary;
-using test::kProgram;
-using test::kStride;
-using test::kThreshold;
-using test::Lengths;
-using test::Octets;
-using test::padded;
-using test::Pair;
-using test::pattern;
-using test::RawPeer;
-using test::RuntimeDirectory;
-using test::wide_octets;
-using test::Words;
 
 const RuntimeDirectory runtime_directory;
 
@@ -79,7 +58,7 @@ struct Served {
 Served served;
 
 void answer(Call& call) noexcept {
-  XdrWriter& writer = call.results(12 + 8 * served.items.size() + 8 * served.results.size() + padded(served.wide));
+  XdrWriter& writer = call.results(12 + 8 * served.items.size() + 8 * served.results.size() + xdr_padded(served.wide));
   for (std::size_t i = 0; i < served.items.size(); ++i) {
     writer.u32(served.items[i].length);
     writer.u32(served.digests[i]);
@@ -263,10 +242,10 @@ class ResponderMatrix {
 
   [[nodiscard]] PlacedChunk place_item(const Item& item, std::size_t index, Split how) {
     Octets octets = item_octets(index, item.length);
-    const std::uint32_t pad = padded(item.length) - item.length;
+    const std::uint32_t pad = xdr_padded(item.length) - item.length;
     Lengths lengths = split(item.length + (item.mode == Mode::kPadInLast ? pad : 0), how);
     if (item.mode == Mode::kPadApart) lengths.push_back(pad);
-    octets.resize(padded(item.length), std::byte{0x77});  // nobody looks at a pad
+    octets.resize(xdr_padded(item.length), std::byte{0x77});  // nobody looks at a pad
     PlacedChunk chunk = place(lengths);
     spread(peer_.memory(), chunk, std::span(octets).first(sum(lengths)));
     return chunk;
@@ -287,7 +266,7 @@ class ResponderMatrix {
       } else {
         append(stream, item.length);
         chunks.push_back({static_cast<std::uint32_t>(stream.size()) + moved, place_item(item, i, call.read_split)});
-        moved += padded(item.length);
+        moved += xdr_padded(item.length);
       }
       append(stream, kAfter);
     }
@@ -554,4 +533,4 @@ TEST(MessageMatrix, OurResponderServesEveryCombination) {
 }
 
 }  // namespace
-}  // namespace rodeo
+}  // namespace rodeo::test

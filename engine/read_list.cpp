@@ -9,6 +9,8 @@
 
 #include <limits>
 
+#include "engine/xdr_pad.h"
+
 namespace rodeo {
 namespace {
 
@@ -58,7 +60,7 @@ HeaderOutcome plan_stream(const ReadChunks& chunks, std::uint64_t reduced_bytes,
     position = chunk.position;
     append(out, PieceKind::kChunk, position, chunk.length, index++);
     position += chunk.length;
-    const std::uint64_t pad = (4 - chunk.length % 4) % 4;
+    const std::uint64_t pad = xdr_pad(chunk.length);
     append(out, PieceKind::kPad, position, pad, 0);
     position += pad;
   }

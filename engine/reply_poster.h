@@ -32,7 +32,9 @@ class ReplyPoster {
     if (out == nullptr) [[unlikely]]
       return false;
     credit_.recycle_before_reply(link, call.message);
-    store_plain_success(out, call.rpc.xid, link.granted);
+    const std::uint32_t xid = call.rpc.xid;
+    store_plain_header(out, xid, link.granted);
+    encode_accepted(out + kMinHeaderBytes, xid, AcceptStat::kSuccess);
     loop_.mark_dirty(link);
     loop_.count(Count::kRepliesSent);
     return true;
@@ -229,18 +231,6 @@ class ReplyPoster {
       (void)encode_reply_header(out, call.rpc.xid, link.granted, proc, call.chunks->lists, call.chunks->returned);
     }
     if (call.form == ReplyForm::kMsg) encode_rpc_header(call, out.data() + header);
-  }
-
-  /// A whole Reply without chunks or results: the transport header of RDMA_MSG, and SUCCESS.
-  [[gnu::always_inline]] static void store_plain_success(std::byte* out, std::uint32_t xid,
-                                                         std::uint32_t credit) noexcept {
-    store_be32(out + kXidOffset, xid);
-    store_be32(out + kVersOffset, kRdmaVersion);
-    store_be32(out + kCreditOffset, credit);
-    std::memset(out + kProcOffset, 0, kMinHeaderBytes - kProcOffset);  // RDMA_MSG, three absent lists
-    store_be32(out + kMinHeaderBytes, xid);
-    store_be32(out + kMinHeaderBytes + 4, static_cast<std::uint32_t>(MsgType::kReply));
-    std::memset(out + kMinHeaderBytes + 8, 0, kAcceptedReplyBytes - 8);  // MSG_ACCEPTED, AUTH_NONE, SUCCESS
   }
 
   void hand_back_message(CallCore& call, Link<P>& link) noexcept {

@@ -19,6 +19,7 @@
 #include "engine/loop_context.h"
 #include "engine/requester.h"
 #include "engine/transport_header.h"
+#include "engine/xdr_pad.h"
 
 namespace rodeo {
 
@@ -114,11 +115,7 @@ class Requester final : public Connection {
   [[gnu::noinline, gnu::cold]] void fail_all() noexcept {
     close();
     for (std::uint32_t i = 0; i < asked_; ++i) {
-      if (slots_[i].key < kPlain) continue;
-      Reply reply;
-      reply.error = CallError::kConnectionLost;
-      loop_.count(Count::kRequestsFailed);
-      complete(slots_[i], reply);
+      if (slots_[i].key >= kPlain) fail(slots_[i], CallError::kConnectionLost);
     }
   }
   void close() noexcept {
@@ -192,6 +189,14 @@ class Requester final : public Connection {
     if (open_.load(std::memory_order_relaxed)) limit_ = std::clamp(granted, 1U, asked_);
   }
 
+  /// Ends a call without a Reply that says how its RPC went.
+  void fail(Slot& slot, CallError error) noexcept {
+    Reply reply;
+    reply.error = error;
+    loop_.count(Count::kRequestsFailed);
+    complete(slot, reply);
+  }
+
   /// Frees the slot, then tells the application, which may submit at once.
   [[gnu::noinline]] void complete(Slot& slot, Reply& reply) noexcept {
     const ReplyHandler on_reply = slot.on_reply;
@@ -227,12 +232,9 @@ class Requester final : public Connection {
     if (outcome != HeaderOutcome::kOk) return discard(outcome);
     Slot* slot = find(header.xid);
     if (slot == nullptr) return loop_.count(Count::kRepliesUnknownXid);
-    Reply reply;
     if (header.proc == Proc::kError) {
       heed(header.credit);
-      reply.error = header.rdma_err == RdmaErr::kVers ? CallError::kErrVers : CallError::kErrChunk;
-      loop_.count(Count::kRequestsFailed);
-      return complete(*slot, reply);
+      return fail(*slot, header.rdma_err == RdmaErr::kVers ? CallError::kErrVers : CallError::kErrChunk);
     }
     Extras* extras = slot->has_extras() ? &extras_[static_cast<std::uint32_t>(slot - slots_.get())] : nullptr;
     const ChunkLists& offered = extras != nullptr ? extras->lists : kNoLists;
@@ -250,12 +252,12 @@ class Requester final : public Connection {
     if (decode_reply(rpc, head) != ReplyOutcome::kOk) return discard(HeaderOutcome::kTruncated);
     if (extras != nullptr) {
       collect_written(*extras, lists);
-      const bool success = head.reply_stat == ReplyStat::kAccepted && head.accept_stat == AcceptStat::kSuccess;
-      if (success && left_inline(*extras, rpc.size() - head.results_offset)) {
+      if (head.success() && left_inline(*extras, rpc.size() - head.results_offset)) {
         return end_by_bad_reply(*slot, header.credit);
       }
     }
     heed(header.credit);
+    Reply reply;
     reply.accept_stat = head.accept_stat;
     if (head.reply_stat == ReplyStat::kDenied) reply.error = CallError::kDenied;
     reply.results = rpc.subspan(head.results_offset);
@@ -267,10 +269,7 @@ class Requester final : public Connection {
   /// which it did. The RPC ends for good; the connection goes on.
   void end_by_bad_reply(Slot& slot, std::uint32_t granted) noexcept {
     heed(granted);
-    Reply reply;
-    reply.error = CallError::kBadReply;
-    loop_.count(Count::kRequestsFailed);
-    complete(slot, reply);
+    fail(slot, CallError::kBadReply);
   }
   [[nodiscard]] static bool any_written(const ChunkLists& returned) noexcept {
     return std::ranges::any_of(returned.write_chunks(), [](const WriteChunk& chunk) { return chunk.capacity != 0; });
@@ -309,7 +308,7 @@ class Requester final : public Connection {
     // Reply chunk: only where the largest Reply might not fit (RFC 8166 §4.3.3).
     const std::size_t reply_bytes = kAcceptedReplyBytes + request.max_results;
     if (reply_header_size(extras.lists) + reply_bytes > link_.reply_threshold) {
-      const std::size_t chunk_bytes = (reply_bytes + 3) & ~std::size_t{3};
+      const std::size_t chunk_bytes = xdr_padded(reply_bytes);
       if (chunk_bytes > loop_.memory.memory().bulk().buffer_bytes()) return SubmitOutcome::kTooLarge;
       extras.long_reply = loop_.memory.make_buffer(chunk_bytes);
       if (!extras.long_reply) return SubmitOutcome::kNoBuffer;
@@ -372,7 +371,7 @@ class Requester final : public Connection {
       const std::size_t position = rpc_header_bytes + source.arguments_offset + shift;
       if (position > UINT32_MAX || position % 4 != 0) return false;
       if (!extras.lists.add_read(static_cast<std::uint32_t>(position), segment_of(source.data))) return false;
-      const std::size_t pad = (0 - source.data.size()) % 4;
+      const std::size_t pad = xdr_pad(source.data.size());
       // A Responder that does not supply a missing pad would misplace what follows, so all but the last bring theirs
       // along, in a segment of its own (protocol.md ENG-RD-4).
       const bool last = &source == &request.sources.back();

@@ -3,6 +3,7 @@
 
 #include "engine/rpc_message.h"
 
+#include "engine/xdr_pad.h"
 #include "engine/xdr_reader.h"
 #include "engine/xdr_writer.h"
 
@@ -48,7 +49,7 @@ ReplyOutcome read_denied(XdrReader& in, ReplyHeader& reply) noexcept {
 /// Octets of the AUTH_SYS body, or 0 when it is above the limits.
 std::size_t auth_sys_bytes(const AuthSys& sys) noexcept {
   if (sys.machine_name.size() > kMaxMachineName || sys.gid_count > kMaxAuthSysGids) return 0;
-  return 20 + ((sys.machine_name.size() + 3) & ~std::size_t{3}) + std::size_t{sys.gid_count} * 4;
+  return 20 + xdr_padded(sys.machine_name.size()) + std::size_t{sys.gid_count} * 4;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <span>
 #include <string_view>
 
+#include "engine/xdr_pad.h"
 #include "pools/byte_order.h"
 
 namespace rodeo {
@@ -86,7 +87,7 @@ enum class CallOutcome : std::uint8_t {
   if (message.size() < kMinCallHeaderBytes) return decode_call_slow(message, call);
   const std::uint64_t type_and_rpcvers = load_be64(p + 4);
   const std::uint32_t cred_bytes = load_be32(p + 28);
-  const std::size_t padded = (std::size_t{cred_bytes} + 3) & ~std::size_t{3};
+  const std::size_t padded = xdr_padded(std::size_t{cred_bytes});
   if (type_and_rpcvers != kRpcVersion || cred_bytes > kMaxAuthBytes || padded > message.size() - kMinCallHeaderBytes) {
     return decode_call_slow(message, call);
   }
@@ -131,8 +132,8 @@ struct Credential {
 [[gnu::always_inline]] inline std::size_t encode_accepted(std::byte* out, std::uint32_t xid, AcceptStat stat) noexcept {
   store_be32(out, xid);
   store_be32(out + 4, static_cast<std::uint32_t>(MsgType::kReply));
-  std::memset(out + 8, 0, 12);  // MSG_ACCEPTED; verifier AUTH_NONE, length 0
-  store_be32(out + 20, static_cast<std::uint32_t>(stat));
+  std::memset(out + 8, 0, 16);  // MSG_ACCEPTED; verifier AUTH_NONE, length 0; SUCCESS
+  if (stat != AcceptStat::kSuccess) store_be32(out + 20, static_cast<std::uint32_t>(stat));
   return kAcceptedReplyBytes;
 }
 

@@ -96,8 +96,11 @@ enum class Direction : std::uint8_t { kCall, kReply, kError, kUnknown };
 /// RDMA_MSG without chunks, kMinHeaderBytes octets.
 [[gnu::always_inline]] inline void store_plain_header(std::byte* out, std::uint32_t xid,
                                                       std::uint32_t credit) noexcept {
-  store_fixed_words(out, xid, kRdmaVersion, credit, Proc::kMsg);
-  std::memset(out + kFixedHeaderBytes, 0, kMinHeaderBytes - kFixedHeaderBytes);
+  store_be32(out + kXidOffset, xid);
+  store_be32(out + kVersOffset, kRdmaVersion);
+  store_be32(out + kCreditOffset, credit);
+  static_assert(static_cast<std::uint32_t>(Proc::kMsg) == 0);
+  std::memset(out + kProcOffset, 0, kMinHeaderBytes - kProcOffset);  // with the three absent lists
 }
 
 /// RDMA_ERROR, ERR_VERS: we speak version 1 to 1. `vers` repeats that of the failing Call. Returns kErrVersBytes.

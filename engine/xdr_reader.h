@@ -13,6 +13,7 @@
 #include <span>
 #include <string_view>
 
+#include "engine/xdr_pad.h"
 #include "pools/byte_order.h"
 
 namespace rodeo {
@@ -69,7 +70,7 @@ class XdrReader {
   /// opaque[length]: a view into the message when the octets lie in one piece, else a copy in `scratch`. An error when
   /// they are split and scratch is too small. The pad is skipped and its content ignored.
   std::span<const std::byte> opaque_fixed(std::size_t length, std::span<std::byte> scratch = {}) noexcept {
-    const std::size_t padded = length + (0 - length) % 4;
+    const std::size_t padded = xdr_padded(length);
     if (padded < length || padded > remaining()) return fail();
     if (at_ == end_) enter_next_piece();
     if (length <= static_cast<std::size_t>(end_ - at_)) {
@@ -99,7 +100,7 @@ class XdrReader {
 
   /// Copies opaque[out.size()] out and skips its pad. False on error.
   bool read_into(std::span<std::byte> out) noexcept {
-    const std::size_t padded = out.size() + (0 - out.size()) % 4;
+    const std::size_t padded = xdr_padded(out.size());
     if (padded > remaining()) {
       fail();
       return false;

@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "engine/xdr_pad.h"
 #include "pools/byte_order.h"
 
 namespace rodeo {
@@ -42,7 +43,7 @@ class XdrWriter {
 
   /// opaque[n] with its zero pad.
   void opaque_fixed(std::span<const std::byte> octets) noexcept {
-    const std::size_t pad = (0 - octets.size()) % 4;
+    const std::size_t pad = xdr_pad(octets.size());
     if (octets.size() > room()) return overflow();
     std::byte* p = take(octets.size() + pad);
     if (p == nullptr) return;
@@ -52,7 +53,7 @@ class XdrWriter {
 
   /// opaque<> with its length word and zero pad.
   void opaque(std::span<const std::byte> octets) noexcept {
-    const std::size_t pad = (0 - octets.size()) % 4;
+    const std::size_t pad = xdr_pad(octets.size());
     if (octets.size() > UINT32_MAX || octets.size() + pad + 4 > room()) return overflow();
     u32(static_cast<std::uint32_t>(octets.size()));
     opaque_fixed(octets);
@@ -61,7 +62,7 @@ class XdrWriter {
 
   /// Leaves `length` octets for the caller to fill in place; null when they do not fit. The pad is zeroed.
   std::byte* reserve(std::size_t length) noexcept {
-    const std::size_t pad = (0 - length) % 4;
+    const std::size_t pad = xdr_pad(length);
     if (length > room()) {
       overflow();
       return nullptr;
