@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "apps/command_line.h"
 #include "apps/pattern.h"
@@ -153,8 +152,6 @@ class Run {
     for (const auto& on_core : connections_) {
       for (const Connection* connection : on_core) {
         if (connection->open()) continue;
-        // A queue pair may fail before the device tells why.
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
         return fmt::format("the connection to {} was lost: {}", options_.address, engine_->why_closed(connection));
       }
     }

@@ -286,12 +286,7 @@ void SumStream::take_reply(Slot& slot, const Reply& reply) noexcept {
 }
 
 tl::unexpected<Error> SumStream::failed(std::string why) {
-  if (why == kLost) {
-    // A queue pair may fail before the device tells why.
-    constexpr std::chrono::milliseconds kTimeToLearnWhy{5};
-    for (const auto until = Clock::now() + kTimeToLearnWhy; Clock::now() < until;) engine_->step();
-    why += ": " + engine_->why_closed(connection_);
-  }
+  if (why == kLost) why += ": " + engine_->why_closed(connection_);
   return fail(kWhere, std::move(why));
 }
 

@@ -21,8 +21,6 @@ void on_reply(void* context, const Reply& reply) noexcept {
   waiter.done = true;
 }
 
-constexpr std::chrono::milliseconds kTimeToLearnWhy{5};
-
 }  // namespace
 
 Result<Client> Client::open(std::string_view address, Config config, std::chrono::milliseconds timeout) {
@@ -65,8 +63,6 @@ Result<BlockingReply> Client::call(CallRequest request, std::chrono::millisecond
     }
   }
   if (waiter.reply.error == CallError::kConnectionLost) {
-    // A queue pair may fail before the device tells why.
-    for (const auto until = Clock::now() + kTimeToLearnWhy; Clock::now() < until;) engine_->step();
     return fail("call", "the connection was lost: " + engine_->why_closed(connection_),
                 "the call may or may not have run; connect again");
   }

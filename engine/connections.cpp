@@ -109,14 +109,11 @@ void Connections<P>::disconnect(const Connection* connection) {
 template <dv::Provider P>
 std::string Connections<P>::why_closed(const Connection* connection) const {
   const std::scoped_lock lock(mutex_);
-  const auto reason = [](const Managed& managed) {
-    return managed.loss.empty() ? std::string("the connection failed") : managed.loss;
-  };
   for (const auto& [id, managed] : links_) {
-    if (managed.requester.get() == connection) return reason(managed);
+    if (managed.requester.get() == connection) return managed.loss;
   }
   for (const Managed& husk : husks_) {
-    if (husk.requester.get() == connection) return reason(husk);
+    if (husk.requester.get() == connection) return husk.loss;
   }
   return "the connection was given up";
 }

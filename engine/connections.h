@@ -39,6 +39,7 @@ class Connections {
   [[nodiscard]] Result<Connection*> finish_connect(std::uint64_t attempt);
   void abandon_connect(std::uint64_t attempt);
   void disconnect(const Connection* connection);
+  /// Empty: the device has not told yet.
   [[nodiscard]] std::string why_closed(const Connection* connection) const;
 
   /// Handles what has happened since the last call. Returns how much that was.

@@ -238,6 +238,17 @@ void EngineCore<P>::disconnect(Connection* connection) {
 }
 
 template <dv::Provider P>
+std::string EngineCore<P>::why_closed(const Connection* connection) {
+  constexpr std::chrono::milliseconds kTimeToLearnWhy{20};
+  const auto until = std::chrono::steady_clock::now() + kTimeToLearnWhy;
+  do {
+    if (std::string why = connections_.why_closed(connection); !why.empty()) return why;
+    threaded() ? std::this_thread::sleep_for(std::chrono::milliseconds(1)) : static_cast<void>(step());
+  } while (std::chrono::steady_clock::now() < until);
+  return "the connection failed";
+}
+
+template <dv::Provider P>
 std::size_t EngineCore<P>::step() {
   std::size_t work = 0;
   for (auto& loop : loops_) {

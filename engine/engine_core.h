@@ -39,7 +39,7 @@ class EngineCore final : public Engine {
   Result<std::uint64_t> begin_connect(std::string_view address, std::size_t loop, std::uint32_t credits) override;
   Result<Connection*> finish_connect(std::uint64_t attempt) override;
   void disconnect(Connection* connection) override;
-  std::string why_closed(const Connection* connection) const override { return connections_.why_closed(connection); }
+  std::string why_closed(const Connection* connection) override;
   std::size_t step() override;
   void run_on_loop(std::size_t loop, std::function<void()> work) override;
   void stop(std::chrono::milliseconds patience) override;

@@ -99,9 +99,10 @@ class Engine {
   /// the peer has long gone. Runs on: any thread but a poll core's.
   virtual void disconnect(Connection* connection) = 0;
 
-  /// Why a connection is not open any more, as a sentence; what the device has not told yet is not in it, so that some
-  /// turns later there may be more. Runs on: any thread but a poll core's.
-  [[nodiscard]] virtual std::string why_closed(const Connection* connection) const = 0;
+  /// Why a connection is not open any more, as a sentence. A queue pair may fail before the device tells why, so this
+  /// waits for it, some milliseconds at most; without poll cores it steps meanwhile. Runs on: any thread but a poll
+  /// core's.
+  [[nodiscard]] virtual std::string why_closed(const Connection* connection) = 0;
 
   /// One turn of the loop and of connection management. Only without poll cores. Returns how much was done.
   virtual std::size_t step() = 0;
@@ -122,9 +123,8 @@ class Engine {
   /// Sums over the loops.
   [[nodiscard]] virtual std::vector<CounterValue> counters() const = 0;
   [[nodiscard]] virtual std::size_t connection_count() const noexcept = 0;
-  /// Where every buffer is; after stop(), and without poll cores also when the last connection is gone, all
-  /// of them are in the pools, and no Call, granted receive, QP or memory
-  /// window is left. `ok` says whether it adds up.
+  /// Where every buffer is. After stop(), and without poll cores also when the last connection is gone, all of them are
+  /// in the pools, and no Call, granted receive, QP or memory window is left. `ok` says whether it adds up.
   [[nodiscard]] virtual std::pair<bool, std::string> audit() const = 0;
 };
 
