@@ -49,8 +49,7 @@ constexpr std::array<Shape, 8> kShapes{{
 
 struct World {
   World() {
-    engine = must(EngineCore<dv::mlx5::Provider>::open_on(
-        must(fabric.open_device({.rnr_retry = 2, .keep_lanes = true})), fuzz::session_config()));
+    engine = fuzz::open_engine(fabric);
     must(engine->start());
     peer = std::make_unique<fuzz::Peer>(fabric);
     peer->listen(must(dv::Address::parse(kAddress)));
@@ -78,20 +77,10 @@ class Session {
 
   void run() {
     turn();
-    while (!script_.empty() && !peer_.ended()) {
-      const std::uint32_t step = script_.u8();
-      if (step < 0xc0) {
-        send(script_.octets(script_.u16() % (fuzz::Peer::kBuffer + 1)));
-      } else if (step < 0xe0) {
-        write();
-      } else if (step == 0xfe) {
-        peer_.stop_receiving();
-      } else if (step == 0xff) {
-        break;
-      }
-      for (std::uint32_t i = 0; i < step % 8; ++i) turn();
-    }
-    for (int i = 0; i < kLastTurns; ++i) turn();
+    const auto act = [&](std::uint32_t step) {
+      step < 0xc0 ? send(script_.octets(script_.u16() % (fuzz::Peer::kBuffer + 1))) : write();
+    };
+    fuzz::play(script_, peer_, act, [&] { turn(); });
     fuzz::until(engine_, peer_, "the peer's end", [&] { return peer_.leave(); });
     engine_.disconnect(connection_);
     fuzz::until(engine_, peer_, "the Requester's end", [&] { return engine_.connection_count() == 0; });
@@ -101,8 +90,6 @@ class Session {
   }
 
  private:
-  static constexpr int kLastTurns = 24;
-
   struct Made {
     const Shape* shape = nullptr;
     bool posted = false;

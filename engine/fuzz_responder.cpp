@@ -54,8 +54,7 @@ void give(Call& call, void* context) noexcept {
 
 struct World {
   World() {
-    auto device = must(fabric.open_device({.rnr_retry = 2, .keep_lanes = true}));
-    engine = must(EngineCore<dv::mlx5::Provider>::open_on(std::move(device), fuzz::session_config()));
+    engine = fuzz::open_engine(fabric);
     Program program{.number = kProgram, .version = 1, .name = "fuzz", .procedures = {}};
     program.procedures.push_back(
         {.number = 0, .name = "NULL", .handler = [](Call& call, void*) noexcept { call.reply(); }});
@@ -85,18 +84,10 @@ class Session {
   }
 
   void run(fuzz::Script& script) {
-    while (!script.empty() && !peer_.ended()) {
-      const std::uint32_t step = script.u8();
-      if (step < 0xc0) {
-        send(script.octets(script.u16() % (fuzz::Peer::kBuffer + 1)));
-      } else if (step == 0xfe) {
-        peer_.stop_receiving();
-      } else if (step == 0xff) {
-        break;
-      }
-      for (std::uint32_t i = 0; i < step % 8; ++i) turn();
-    }
-    for (int i = 0; i < kLastTurns; ++i) turn();
+    const auto act = [&](std::uint32_t step) {
+      if (step < 0xc0) send(script.octets(script.u16() % (fuzz::Peer::kBuffer + 1)));
+    };
+    fuzz::play(script, peer_, act, [&] { turn(); });
     fuzz::until(engine_, peer_, "the peer's end", [&] { return peer_.leave(); });
     fuzz::until(engine_, peer_, "the Responder's end", [&] { return engine_.connection_count() == 0; });
     fuzz::check_audit(engine_);
@@ -105,8 +96,6 @@ class Session {
   }
 
  private:
-  static constexpr int kLastTurns = 24;
-
   void turn() {
     engine_.step();
     peer_.poll();

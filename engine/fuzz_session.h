@@ -40,6 +40,11 @@ inline void must(const Result<void>& result) {
   return config;
 }
 
+[[nodiscard]] inline std::unique_ptr<Engine> open_engine(dv::soft::Fabric& fabric) {
+  return must(EngineCore<dv::mlx5::Provider>::open_on(must(fabric.open_device({.rnr_retry = 2, .keep_lanes = true})),
+                                                      session_config()));
+}
+
 /// The end that fuzzes: a QP of its own, either dialled or dialling.
 class Peer {
  public:
@@ -98,13 +103,13 @@ class Peer {
   void poll() {
     poll_events();
     dv::Completion completion;
-    while (qp_ != nullptr && group_->poll({&completion, 1}) != 0) {
+    while (qp_ != nullptr && dv::poll_into(*group_, {&completion, 1}) != 0) {
       if (completion.status != dv::Status::kSuccess) ended_ = true;
       if (completion.kind == dv::CompletionKind::kSendQueue) {
         qp_->retire_send(completion, [](dv::Token) {});
         continue;
       }
-      std::byte* buffer = qp_->take_receive(completion.wqe_counter);
+      std::byte* buffer = qp_->take_receive(completion);
       if (completion.status != dv::Status::kSuccess || buffer == nullptr) continue;
       received.emplace_back(buffer, buffer + completion.byte_count);
       if (deaf_ || leaving_) continue;
@@ -188,6 +193,25 @@ class Peer {
   bool leaving_ = false;
   bool deaf_ = false;
 };
+
+/// Takes the script's steps until its end or the peer's. Below 0xe0 a step is the target's: act(step). Others end
+/// receiving, or the script, or only let time pass. Each takes some turns, and there are some more at the end.
+template <class Act, class Turn>
+void play(Script& script, Peer& peer, Act&& act, Turn&& turn) {
+  constexpr int kLastTurns = 24;
+  while (!script.empty() && !peer.ended()) {
+    const std::uint32_t step = script.u8();
+    if (step < 0xe0) {
+      act(step);
+    } else if (step == 0xfe) {
+      peer.stop_receiving();
+    } else if (step == 0xff) {
+      break;
+    }
+    for (std::uint32_t i = 0; i < step % 8; ++i) turn();
+  }
+  for (int i = 0; i < kLastTurns; ++i) turn();
+}
 
 /// Turns of both ends until `done`; what takes longer than that hangs.
 template <class Done>
