@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "dv/soft/listen_socket.h"
+#include "pools/errno_text.h"
 
 namespace rodeo::dv::soft {
 
@@ -20,8 +21,6 @@ namespace {
 constexpr std::uint64_t kTimerTag = 0;  // CmIds begin at 1
 constexpr long kRetryNs = 1'000'000;
 constexpr int kEventsAtOnce = 64;
-
-std::string errno_text() { return std::strerror(errno); }
 
 }  // namespace
 

@@ -10,11 +10,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "pools/errno_text.h"
+
 namespace rodeo::dv::soft {
 
 namespace {
-
-std::string errno_text() { return std::strerror(errno); }
 
 /// Makes or checks the folder, and returns it open and locked: two engines that start at once take turns.
 Result<File> lock_folder(const std::string& where, const std::string& folder) {

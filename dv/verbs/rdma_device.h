@@ -17,8 +17,11 @@
 #include <vector>
 
 #include "dv/verbs/provider.h"
+#include "pools/errno_text.h"
 
 namespace rodeo::dv::verbs {
+
+inline constexpr int kResolveMs = 3000;  // for an address, and for a route
 
 struct RdmaOptions {
   std::uint8_t rnr_retry = 7;  // how often a Send that finds no receive is tried again; 7: for ever
@@ -92,7 +95,8 @@ class RdmaDevice final : public Device {
   [[nodiscard]] Result<Owned<rdma_cm_id>> make_id(const std::string& where) const;
   [[nodiscard]] Connection* find(CmId id) noexcept;
   [[nodiscard]] Result<void> make_cq_room(Group& group, std::uint32_t more);
-  [[nodiscard]] rdma_conn_param parameters(std::span<const std::byte> private_data) const noexcept;
+  [[nodiscard]] Result<rdma_conn_param> parameters(const Connection& connection, const char* where,
+                                                   std::span<const std::byte> private_data, std::size_t most) const;
   void tune(const Connection& connection) const noexcept;
   void take(const rdma_cm_event& event);
   void on_request(const rdma_cm_event& event);
