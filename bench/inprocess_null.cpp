@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // NULL calls with both ends in one thread over the software HCA inside this process. Everything that a call costs is
 // then in one instruction stream: run it under callgrind with two values of --calls, and the slope is the cost of a
-// call without start-up. Prints one JSON object.
+// call without start-up. Each Reply is followed by the next call from its own completion, as in `rodeo bench`. Prints
+// one JSON object.
 
 #include <array>
 #include <chrono>
@@ -24,8 +25,17 @@ constexpr const char* kAddress = "sim:null";
 
 struct Progress {
   rodeo::Connection* connection = nullptr;
+  rodeo::CallRequest request;
+  std::uint64_t to_submit = 0;  // calls that are still to come
   std::uint64_t done = 0;
   std::uint64_t failed = 0;
+
+  /// False when the connection takes no more.
+  bool submit() noexcept {
+    if (connection->submit(request) != rodeo::SubmitOutcome::kPosted) return false;
+    --to_submit;
+    return true;
+  }
 };
 
 void answer(rodeo::Call& call, void*) noexcept { call.reply(); }
@@ -34,6 +44,7 @@ void on_reply(void* context, const rodeo::Reply& reply) noexcept {
   auto& progress = *static_cast<Progress*>(context);
   ++progress.done;
   if (!reply.ok()) ++progress.failed;
+  if (progress.to_submit != 0) static_cast<void>(progress.submit());
 }
 
 int complain(const rodeo::Error& error) {
@@ -85,20 +96,15 @@ rodeo::Result<rodeo::Connection*> connect(Ends& ends) {
 }
 
 /// Keeps `window` calls out until `calls` are done. False when a reply stays away.
-bool run(Ends& ends, Progress& progress, const rodeo::CallTarget& target, std::uint64_t window, std::uint64_t calls) {
-  rodeo::CallRequest request;
-  request.target = &target;
-  request.on_reply = on_reply;
-  request.context = &progress;
+bool run(Ends& ends, Progress& progress, std::uint64_t window, std::uint64_t calls) {
   const std::uint64_t end = progress.done + calls;
-  std::uint64_t submitted = progress.done;
+  progress.to_submit = calls;
   std::uint64_t idle_turns = 0;
   while (progress.done < end) {
-    const std::uint64_t before = progress.done;
-    while (submitted < end && submitted - progress.done < window) {
-      if (progress.connection->submit(request) != rodeo::SubmitOutcome::kPosted) break;
-      ++submitted;
+    // Only until the Responder has granted the window: from then on completions keep it full.
+    while (progress.to_submit != 0 && progress.connection->in_flight() < window && progress.submit()) {
     }
+    const std::uint64_t before = progress.done;
     ends.turn();
     idle_turns = progress.done == before ? idle_turns + 1 : 0;
     if (idle_turns > 1'000'000) return false;
@@ -127,14 +133,17 @@ int main(int argc, char** argv) {
   credential.sys.uid = 1000;
   credential.sys.gid = 1000;
   const rodeo::CallTarget target(kProgram, 1, 0, credential);
-  Progress progress{.connection = *connection};
+  Progress progress;
+  progress.connection = *connection;
+  progress.request.target = &target;
+  progress.request.on_reply = on_reply;
+  progress.request.context = &progress;
   constexpr std::uint64_t kWarmUp = 2000;
-  bool finished = run(*ends, progress, target, static_cast<std::uint64_t>(window), kWarmUp);
+  bool finished = run(*ends, progress, static_cast<std::uint64_t>(window), kWarmUp);
 
   const std::uint64_t allocations = rodeo::bench::allocation_count();
   const auto start = std::chrono::steady_clock::now();
-  finished =
-      finished && run(*ends, progress, target, static_cast<std::uint64_t>(window), static_cast<std::uint64_t>(calls));
+  finished = finished && run(*ends, progress, static_cast<std::uint64_t>(window), static_cast<std::uint64_t>(calls));
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::uint64_t allocated = rodeo::bench::allocation_count() - allocations;
   if (!finished || progress.failed != 0) {
@@ -144,7 +153,10 @@ int main(int argc, char** argv) {
   }
   std::printf("{\"calls\": %.0f, \"window\": %.0f, \"calls_per_second\": %.0f, \"allocations\": %llu}\n", calls, window,
               calls / took, static_cast<unsigned long long>(allocated));
+  // Both ends turn until they have parted: neither stop() then waits for the other, which would take as many
+  // instructions as there is time.
   ends->requester->disconnect(*connection);
+  while (ends->requester->connection_count() + ends->responder->connection_count() != 0) ends->turn();
   ends->requester->stop();
   ends->responder->stop();
   return 0;

@@ -39,15 +39,22 @@ enum class CompletionKind : std::uint8_t {
   kReceiveInvalidate,  // the same, and the peer's Send With Invalidate killed `invalidated_key`
 };
 
-/// One completion, whatever the device. Trivially copyable, 20 bytes.
+/// One completion, whatever the device. Trivially copyable, 24 bytes.
 struct Completion {
+  std::uint64_t origin = 0;  // bits 39 to 16: the QPN; bits 15 to 0: the counter that names the work request
   CompletionKind kind = CompletionKind::kReceive;
   Status status = Status::kSuccess;
-  std::uint16_t wqe_counter = 0;  // names the work request
-  std::uint32_t qpn = 0;
   std::uint32_t byte_count = 0;
   std::uint32_t invalidated_key = 0;
   std::uint8_t vendor_syndrome = 0;  // for logs only
+
+  [[nodiscard]] static constexpr std::uint64_t origin_of(std::uint32_t qpn, std::uint16_t wqe_counter) noexcept {
+    return (std::uint64_t{qpn} << 16U) | wqe_counter;
+  }
+  [[nodiscard]] constexpr std::uint32_t qpn() const noexcept {
+    return static_cast<std::uint32_t>(origin >> 16U) & 0x00ff'ffffU;
+  }
+  [[nodiscard]] constexpr std::uint16_t wqe_counter() const noexcept { return static_cast<std::uint16_t>(origin); }
 
   /// A message, without error or invalidation: nearly all there is.
   [[nodiscard]] bool plain_receive() const noexcept {
@@ -85,6 +92,8 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
                              WindowAccess access) {
   { q.post_inline_send(u32) }
   noexcept->std::same_as<std::byte*>;
+  { q.post_plain_send(u32) }
+  noexcept->std::same_as<std::byte*>;
   { q.post_send(sges, token) }
   noexcept->std::same_as<bool>;
   { q.post_send_invalidate(sges, u32, token) }
@@ -105,7 +114,7 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
   noexcept;
   { q.post_receive(buffer, u32, u32) }
   noexcept->std::same_as<bool>;
-  { q.repost_receive(buffer, u32, u32) }
+  { q.repost_receive(buffer) }
   noexcept;
   { q.publish_receives() }
   noexcept;

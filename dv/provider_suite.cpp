@@ -67,8 +67,8 @@ void ProviderSuite::turn() {
     const std::size_t n = poll_into(*end.group, batch);
     for (std::size_t i = 0; i < n; ++i) {
       const Completion& completion = batch[i];
-      if (end.qp == nullptr || completion.qpn != end.qp->qpn()) {
-        ADD_FAILURE() << "a completion of a QP that does not exist: " << completion.qpn;
+      if (end.qp == nullptr || completion.qpn() != end.qp->qpn()) {
+        ADD_FAILURE() << "a completion of a QP that does not exist: " << completion.qpn();
         continue;
       }
       if (completion.kind == CompletionKind::kSendQueue) {
@@ -76,7 +76,7 @@ void ProviderSuite::turn() {
         end.qp->retire_send(completion, [&](Token token) { end.tokens.push_back(token); });
       } else {
         std::byte* buffer = end.qp->take_receive(completion);
-        EXPECT_NE(buffer, nullptr) << "a receive out of order: " << completion.wqe_counter;
+        EXPECT_NE(buffer, nullptr) << "a receive out of order: " << completion.wqe_counter();
         end.arrivals.push_back({completion, buffer});
       }
     }

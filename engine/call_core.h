@@ -176,18 +176,16 @@ class Slab {
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
 
-  /// nullptr when all are out. What is new is told its index by made(object, index).
+  /// Whether there is one to take. What is new is told its index by made(object, index).
   template <class Made>
-  [[nodiscard, gnu::always_inline]] T* take(Made&& made) noexcept {
-    if (free_count_ != 0) [[likely]]
-      return free_[--free_count_];
-    if (made_ == capacity_) return nullptr;
-    T* object = new (&storage_[made_]) T();
-    made(*object, made_++);
-    return object;
+  [[nodiscard, gnu::always_inline]] bool ready(Made&& made) noexcept {
+    return free_count_ != 0 || make(made);
   }
+  /// One that is not out; ask ready() first.
+  [[nodiscard, gnu::always_inline]] T* pop() noexcept { return free_[--free_count_]; }
+  /// nullptr when all are out.
   [[nodiscard]] T* take() noexcept {
-    return take([](T&, std::uint32_t) {});
+    return ready([](T&, std::uint32_t) {}) ? pop() : nullptr;
   }
   [[gnu::always_inline]] void give_back(T* object) noexcept { free_[free_count_++] = object; }
   [[nodiscard]] T& at(std::uint32_t index) noexcept { return storage_[index]; }
@@ -195,6 +193,15 @@ class Slab {
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
 
  private:
+  template <class Made>
+  [[nodiscard, gnu::noinline, gnu::cold]] bool make(Made&& made) noexcept {
+    if (made_ == capacity_) return false;
+    T* object = new (&storage_[made_]) T();
+    made(*object, made_++);
+    give_back(object);
+    return true;
+  }
+
   T* storage_;
   std::unique_ptr<T*[]> free_;
   std::uint32_t capacity_;

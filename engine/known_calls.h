@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 
 #include "engine/program.h"
@@ -60,6 +61,7 @@ class KnownCalls {
   }
 
   using Piece [[gnu::vector_size(16)]] = std::uint64_t;
+  using Signed [[gnu::vector_size(16)]] = long long;
   [[nodiscard, gnu::always_inline]] static Piece difference(const std::byte* a, const std::byte* b) noexcept {
     Piece first;
     Piece second;
@@ -67,18 +69,26 @@ class KnownCalls {
     std::memcpy(&second, b, sizeof second);
     return first ^ second;
   }
-  /// Pieces from the front, and from the back; they overlap. Longer headers need some in between.
+  [[nodiscard, gnu::always_inline]] static bool zero(Piece piece) noexcept {
+#ifdef __SSE4_1__
+    return __builtin_ia32_ptestz128(reinterpret_cast<Signed>(piece), reinterpret_cast<Signed>(piece)) != 0;
+#else
+    return (piece[0] | piece[1]) == 0;
+#endif
+  }
+  /// Pieces from the front, and from the back; they overlap. Longer headers need some in between. `b` is aligned.
   [[nodiscard, gnu::always_inline]] static bool same(const std::byte* a, const std::byte* b,
                                                      std::size_t bytes) noexcept {
     constexpr std::size_t kPiece = sizeof(Piece);
     constexpr std::size_t kFront = 3 * kPiece;
     constexpr std::size_t kBack = 2 * kPiece;
     static_assert(kLeastBytes - kSkipped >= kFront);
+    b = std::assume_aligned<kPiece>(b);
     Piece differences =
         difference(a, b) | difference(a + kPiece, b + kPiece) | difference(a + 2 * kPiece, b + 2 * kPiece) |
         difference(a + bytes - 2 * kPiece, b + bytes - 2 * kPiece) | difference(a + bytes - kPiece, b + bytes - kPiece);
     for (std::size_t at = kFront; at + kBack < bytes; at += kPiece) differences |= difference(a + at, b + at);
-    return (differences[0] | differences[1]) == 0;
+    return zero(differences);
   }
 
   std::array<Entry, std::size_t{1} << kSlotBits> entries_;

@@ -33,7 +33,7 @@ struct LinkBase {
   bool dirty = false;  // has posted something since the last doorbell
   bool drain_posted = false;
   bool in_waiters = false;
-  bool must_close = false;      // an error that could not be sent
+  bool in_to_close = false;
   CallQueue waiting_for_queue;  // replies and pulls that the send queue had no room for
   dv::CmId cm{};
   std::size_t loop = 0;

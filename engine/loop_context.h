@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/call_core.h"
@@ -61,7 +62,8 @@ struct LoopContext {
   std::vector<WorkRing*> workers;
   std::vector<Link<P>*> dirty;  // the first dirty_count: what has posted something since the last doorbell
   std::size_t dirty_count = 0;
-  std::vector<Link<P>*> waiters;  // links with Calls in waiting_for_queue
+  std::vector<Link<P>*> waiters;   // links with Calls in waiting_for_queue
+  std::vector<Link<P>*> to_close;  // links that broke a rule, or could not be told that their peer did
 
   [[gnu::always_inline]] void count(Count counter, std::uint64_t n = 1) noexcept { counters.add(counter, n); }
   void count(HeaderOutcome outcome) noexcept {
@@ -74,6 +76,11 @@ struct LoopContext {
     if (link.dirty) return;
     link.dirty = true;
     dirty[dirty_count++] = &link;  // there is room for every link: see PollLoop::attach
+  }
+  /// The loop closes it when the burst is over.
+  [[gnu::cold]] void close_soon(Link<P>& link) noexcept {
+    if (std::exchange(link.in_to_close, true)) return;
+    to_close.push_back(&link);  // there is room for every link: see PollLoop::attach
   }
   void wait_for_queue(Link<P>& link, CallCore& call) noexcept {
     count(Count::kSendQueueWaits);

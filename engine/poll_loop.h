@@ -39,7 +39,10 @@ class PollLoop {
   /// One turn. Returns how much was done; 0 means idle.
   std::size_t step() noexcept {
     std::size_t work = reap_completions();  // first: frees the buffers and queue room that all below need
-    work += take_returned();                // replies and pulls of Calls that were elsewhere
+    if (!context_.to_close.empty()) [[unlikely]]
+      close_those();
+    if (!context_.returned->empty()) [[unlikely]]
+      work += take_returned();  // replies and pulls of Calls that were elsewhere
     if (!context_.waiters.empty()) [[unlikely]]
       retry_waiters();
     if (responder_.buffers_awaited()) [[unlikely]]
@@ -67,6 +70,7 @@ class PollLoop {
   [[nodiscard]] bool attach(Link<P>& link) {
     if (context_.dirty.size() <= links_) context_.dirty.resize(2 * links_ + 1);
     context_.waiters.reserve(links_ + 1);
+    context_.to_close.reserve(links_ + 1);
     draining_.reserve(links_ + 1);
     table_.insert(link.qp->qpn(), &link);
     ++links_;
@@ -115,7 +119,7 @@ class PollLoop {
 
  private:
   static constexpr std::size_t kBurst = 32;
-  static constexpr std::uint32_t kNoQpn = 0xffff'ffff;  // QP numbers have 24 bits
+  static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};  // no origin is as large
   /// Receives of a new connection: a conforming Requester sends one Call before it has a grant (RFC 8166 §3.3.3).
   static constexpr std::uint32_t kFirstReceives = 4;
 
@@ -136,30 +140,34 @@ class PollLoop {
     if (expecting_ != nullptr) expecting_->qp->prefetch_next_receive();
     Arrival* const first = arrivals_.data();
     Arrival* end = first;
-    std::uint32_t qpn = kNoQpn;
+    std::uint64_t last = kNowhere;  // the QP of the completion before
     Link<P>* link = nullptr;
     std::uint32_t links = 0;
     // All messages of the burst are asked for before the first is looked at, so that their lines travel together.
     const std::size_t n = group_.poll(kBurst, [&](const dv::Completion& completion) {
-      if (completion.qpn != qpn) {
-        qpn = completion.qpn;
-        link = table_.find(qpn);
+      Arrival& arrival = *end++;
+      if (const std::uint64_t from = completion.origin >> 16U; from != last) {
+        link = table_.find(completion.qpn());
+        last = link != nullptr ? from : kNowhere;  // so that below there always is one
         ++links;
+        if (link == nullptr) [[unlikely]] {
+          arrival = {};
+          return keep_rare(arrival, completion);
+        }
       }
       std::byte* buffer = nullptr;
-      if (link != nullptr && completion.kind != dv::CompletionKind::kSendQueue) [[likely]] {
+      if (completion.kind != dv::CompletionKind::kSendQueue) [[likely]] {
         buffer = link->qp->take_receive(completion);
       }
-      end->link = link;
-      end->buffer = buffer;
-      end->bytes = completion.byte_count;
+      arrival.link = link;
+      arrival.buffer = buffer;
+      arrival.bytes = completion.byte_count;
       if (buffer != nullptr && completion.plain_receive()) [[likely]] {
         __builtin_prefetch(buffer);
         __builtin_prefetch(buffer + 64);
       } else {
-        keep_rare(*end, completion);
+        keep_rare(arrival, completion);
       }
-      ++end;
     });
     if (links > 1) {
       prefetch_connections({first, end});
@@ -203,8 +211,6 @@ class PollLoop {
     } else {
       responder_.credit().recycle(link, buffer);  // it came while we were closing
     }
-    if (link.must_close) [[unlikely]]
-      begin_close(link);
   }
 
   /// Completions of the send queue, errors, messages that invalidated a key of ours, and what nobody knows.
@@ -220,6 +226,11 @@ class PollLoop {
     } else {
       on_message(link, rare.buffer, completion.byte_count);
     }
+  }
+
+  [[gnu::noinline, gnu::cold]] void close_those() noexcept {
+    for (Link<P>* link : context_.to_close) begin_close(*link);
+    context_.to_close.clear();
   }
 
   /// A completion that only a peer which scribbles on our queues can have made.
@@ -260,7 +271,6 @@ class PollLoop {
   }
 
   std::size_t take_returned() noexcept {
-    if (context_.returned->empty()) return 0;
     std::array<CallCore*, kBurst> calls;
     const std::size_t n = context_.returned->pop(std::span<CallCore*>(calls));
     for (std::size_t i = 0; i < n; ++i) responder_.settle(*calls[i]);

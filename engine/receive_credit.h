@@ -52,7 +52,7 @@ class ReceiveCredit {
   [[gnu::always_inline]] void recycle_before_reply(Link<P>& link, std::byte* buffer) noexcept {
     if (link.held > link.grant_target) [[unlikely]]
       return keep_back(link, buffer);
-    link.qp->repost_receive(buffer, loop_.limits.message_bytes, loop_.region.lkey);
+    link.qp->repost_receive(buffer);
     loop_.memory.memory().small().set_owner(buffer, pools::Owner::kPosted);
   }
 

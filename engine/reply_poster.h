@@ -23,7 +23,7 @@ namespace rodeo {
 template <dv::Provider P>
 class ReplyPoster {
  public:
-  explicit ReplyPoster(LoopContext<P>& loop) noexcept : loop_(loop), credit_(loop) {}
+  explicit ReplyPoster(LoopContext<P>& loop) noexcept : loop_(loop) {}
 
   /// Posts the Reply of a Call that is plainly_answered(). False: the send queue is full, call post() later.
   [[nodiscard, gnu::always_inline]] bool post_plain(const CallCore& call, Link<P>& link) noexcept {
@@ -31,7 +31,7 @@ class ReplyPoster {
     std::byte* out = link.qp->post_inline_send(kBytes);
     if (out == nullptr) [[unlikely]]
       return false;
-    credit_.recycle_before_reply(link, call.message);
+    ReceiveCredit<P>(loop_).recycle_before_reply(link, call.message);
     const std::uint32_t xid = call.rpc.xid;
     store_plain_header(out, xid, link.granted);
     encode_accepted(out + kMinHeaderBytes, xid, AcceptStat::kSuccess);
@@ -234,7 +234,7 @@ class ReplyPoster {
   }
 
   void hand_back_message(CallCore& call, Link<P>& link) noexcept {
-    credit_.recycle(link, std::exchange(call.message, nullptr));
+    ReceiveCredit<P>(loop_).recycle(link, std::exchange(call.message, nullptr));
   }
 
   [[nodiscard]] bool post_err_chunk(CallCore& call, Link<P>& link) noexcept {
@@ -249,7 +249,6 @@ class ReplyPoster {
   }
 
   LoopContext<P>& loop_;
-  ReceiveCredit<P> credit_;
 };
 
 }  // namespace rodeo

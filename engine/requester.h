@@ -18,7 +18,12 @@ namespace rodeo {
 
 /// The headers of calls to one procedure with one credential, encoded once. Copyable, immutable.
 class CallTarget {
+ private:
+  static constexpr std::size_t kHead = 64;  // less than the shortest header, of 28 + 40 octets
+  static constexpr std::size_t kTail = 48;
+
  public:
+  static constexpr std::size_t kMostShortBytes = kHead + kTail;
   static constexpr std::size_t kMaxBytes = 28 + 24 + 2 * 408;
   /// Throws nothing; an over-long credential gives a target that is not ok().
   CallTarget(std::uint32_t program, std::uint32_t version, std::uint32_t procedure, const Credential& credential);
@@ -27,19 +32,14 @@ class CallTarget {
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), size_}; }
   /// The RPC Call header alone.
   [[nodiscard]] std::span<const std::byte> rpc_header() const noexcept { return bytes().subspan(28); }
-  /// Copies bytes() to `out`. Nearly all are between the two sizes for which this is a handful of stores.
-  void copy_to(std::byte* out) const noexcept {
+  /// Copies bytes() of at most kMostShortBytes to `out` by a handful of stores. Nearly all targets are as short.
+  void copy_short_to(std::byte* out) const noexcept {
     std::memcpy(out, bytes_.data(), kHead);
-    if (size_ <= kHead + kTail) [[likely]] {
-      std::memcpy(out + size_ - kTail, bytes_.data() + size_ - kTail, kTail);
-    } else {
-      std::memcpy(out + kHead, bytes_.data() + kHead, size_ - kHead);
-    }
+    std::memcpy(out + size_ - kTail, bytes_.data() + size_ - kTail, kTail);
   }
+  void copy_to(std::byte* out) const noexcept { std::memcpy(out, bytes_.data(), size_); }
 
  private:
-  static constexpr std::size_t kHead = 64;  // less than the shortest header, of 28 + 40 octets
-  static constexpr std::size_t kTail = 48;
   alignas(16) std::array<std::byte, kMaxBytes + 12> bytes_{};
   std::size_t size_ = 0;
 };

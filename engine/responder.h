@@ -28,7 +28,7 @@ namespace rodeo {
 template <dv::Provider P>
 class Responder {
  public:
-  explicit Responder(LoopContext<P>& loop) noexcept : loop_(loop), credit_(loop), poster_(loop), puller_(loop) {}
+  explicit Responder(LoopContext<P>& loop) noexcept : loop_(loop) {}
 
   /// A whole message in `buffer`, which is now ours.
   [[gnu::always_inline]] void on_message(Link<P>& link, std::byte* buffer, std::uint32_t length) noexcept {
@@ -54,14 +54,7 @@ class Responder {
 
   /// A handler's stage has ended (here or on a worker), or a deferred Call has been answered.
   [[gnu::always_inline]] void settle(CallCore& call) noexcept {
-    auto& link = *static_cast<Link<P>*>(call.link);
-    if (link.state == LinkState::kOpen && call.plainly_answered()) [[likely]] {
-      if (!poster_.post_plain(call, link)) [[unlikely]]
-        return loop_.wait_for_queue(link, call);
-      --link.calls_out;
-      return loop_.calls.give_back(&call);
-    }
-    settle_uncommon(call);
+    call.link->state == LinkState::kOpen ? settle_open(call) : settle_uncommon(call);
   }
 
   /// The last RDMA operation of a stage has completed or failed.
@@ -89,10 +82,10 @@ class Responder {
         continue;
       }
       if (call.pulling) {
-        if (puller_.post(call, present_chunk(call)) == ReadPuller<P>::Progress::kQueueFull) return;
+        if (puller().post(call, present_chunk(call)) == ReadPuller<P>::Progress::kQueueFull) return;
         link.waiting_for_queue.pop();
       } else {
-        if (!poster_.post(call)) return;
+        if (!poster().post(call)) return;
         link.waiting_for_queue.pop();
         if (call.tokens_out == 0) finish(call);
       }
@@ -125,7 +118,8 @@ class Responder {
   }
   [[nodiscard]] bool buffers_awaited() const noexcept { return !waiting_for_buffer_.empty(); }
 
-  [[nodiscard]] ReceiveCredit<P>& credit() noexcept { return credit_; }
+  // Made where they are needed: all that they have is the loop, of which the compiler thus sees that it is the same.
+  [[nodiscard]] ReceiveCredit<P> credit() noexcept { return ReceiveCredit<P>(loop_); }
 
   /// Calls staged for the workers go into their rings, one burst each.
   void flush_handoff() noexcept {
@@ -134,6 +128,9 @@ class Responder {
   void set_workers(std::size_t count) { staged_.resize(count); }
 
  private:
+  [[nodiscard]] ReplyPoster<P> poster() noexcept { return ReplyPoster<P>(loop_); }
+  [[nodiscard]] ReadPuller<P> puller() noexcept { return ReadPuller<P>(loop_); }
+
   static constexpr std::size_t kBurst = 32;
   struct Staged {
     std::array<CallCore*, kBurst> calls;
@@ -144,26 +141,26 @@ class Responder {
   /// only a peer that ignores its grant gets there.
   [[nodiscard, gnu::always_inline]] CallCore* open_call(Link<P>& link, std::byte* buffer,
                                                         const TransportHeader& header) noexcept {
-    CallCore* taken = loop_.calls.take([this](CallCore& made, std::uint32_t index) {
+    const auto introduce = [this](CallCore& made, std::uint32_t index) {
       made.index = index + 1;
       made.home = loop_.returned.get();
-    });
-    if (taken == nullptr) [[unlikely]]
+    };
+    if (!loop_.calls.ready(introduce)) [[unlikely]]
       return nullptr;
-    CallCore& call = *taken;
+    CallCore& call = *loop_.calls.pop();
     call.link = &link;
     call.message = buffer;
     ++link.calls_out;
     loop_.memory.memory().small().set_owner(buffer, pools::Owner::kCall);
     loop_.count(Count::kCallsReceived);
-    credit_.heed(link, header.credit);
+    credit().heed(link, header.credit);
     return &call;
   }
 
   [[gnu::noinline, gnu::cold]] void overrun(Link<P>& link, std::byte* buffer) noexcept {
     loop_.count(Count::kCallsOverrun);
-    credit_.recycle(link, buffer);
-    link.must_close = true;
+    credit().recycle(link, buffer);
+    loop_.close_soon(link);
   }
 
   /// A plain message whose RPC header was not seen before, or not lately.
@@ -214,16 +211,16 @@ class Responder {
         return err_chunk(*call);
       }
       case Answer::kErrVers:
-        credit_.heed(link, header.credit);
-        credit_.recycle(link, buffer);  // first, as the error grants it again
+        credit().heed(link, header.credit);
+        credit().recycle(link, buffer);  // first, as the error grants it again
         // An error that cannot be sent closes the connection (RFC 8166 §4.5.4).
-        if (!poster_.post_err_vers(link, header)) link.must_close = true;
+        if (!poster().post_err_vers(link, header)) loop_.close_soon(link);
         return;
       case Answer::kServe:
       case Answer::kDiscard:
         break;
     }
-    credit_.recycle(link, buffer);
+    credit().recycle(link, buffer);
   }
 
   /// The Payload of a Long Call is pulled whole before anything else is known of it.
@@ -297,7 +294,18 @@ class Responder {
       return hand_off(call);
     if (run_stage(call)) [[unlikely]]
       return loop_.count(Count::kCallsDeferred);
-    settle(call);
+    settle_open(call);  // nothing of the connection changes while a handler runs
+  }
+
+  /// As settle, of a Call whose connection is known to be open.
+  [[gnu::always_inline]] void settle_open(CallCore& call) noexcept {
+    if (!call.plainly_answered()) [[unlikely]]
+      return settle_uncommon(call);
+    auto& link = *static_cast<Link<P>*>(call.link);
+    if (!poster().post_plain(call, link)) [[unlikely]]
+      return loop_.wait_for_queue(link, call);
+    --link.calls_out;
+    loop_.calls.give_back(&call);
   }
 
   void hand_off(CallCore& call) noexcept {
@@ -318,7 +326,7 @@ class Responder {
   }
 
   void answer(CallCore& call) noexcept {
-    if (!poster_.post(call)) return loop_.wait_for_queue(*static_cast<Link<P>*>(call.link), call);
+    if (!poster().post(call)) return loop_.wait_for_queue(*static_cast<Link<P>*>(call.link), call);
     if (call.tokens_out == 0) finish(call);
   }
 
@@ -348,7 +356,7 @@ class Responder {
   void start_pull(CallCore& call) noexcept {
     using Progress = typename ReadPuller<P>::Progress;
     if (call.serving != nullptr && call.pull_chunk < 0) return next_stage(call);
-    switch (puller_.post(call, present_chunk(call))) {
+    switch (puller().post(call, present_chunk(call))) {
       case Progress::kPosted:
         return;
       case Progress::kNothingToPull:
@@ -435,7 +443,7 @@ class Responder {
 
   void finish(CallCore& call) noexcept {
     auto& link = *static_cast<Link<P>*>(call.link);
-    if (call.message != nullptr) credit_.recycle(link, std::exchange(call.message, nullptr));
+    if (call.message != nullptr) credit().recycle(link, std::exchange(call.message, nullptr));
     if (call.chunks != nullptr || call.results_open) release_extras(call);
     reset(call);
     --link.calls_out;
@@ -469,9 +477,6 @@ class Responder {
   }
 
   LoopContext<P>& loop_;
-  ReceiveCredit<P> credit_;
-  ReplyPoster<P> poster_;
-  ReadPuller<P> puller_;
   CallQueue waiting_for_buffer_;
   std::vector<Staged> staged_;
   std::size_t next_worker_ = 0;

@@ -47,9 +47,14 @@ class alignas(64) CounterBlock {
   /// Only the owning core may call this: one writer needs no locked instruction.
   [[gnu::always_inline]] void add(Enum counter, std::uint64_t n = 1) noexcept {
     std::uint64_t& value = values_[static_cast<std::size_t>(counter)];
-    // relaxed: a counter orders nothing else; readers only need to see whole words. A builtin, since compilers make a
-    // call of atomic_ref where they think that code is rare.
+    // A counter orders nothing else; readers only need to see whole words.
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    // What a relaxed load, an addition and a relaxed store are in one instruction; compilers make three.
+    asm("addq %1, %0" : "+m"(value) : "er"(n));
+#else
+    // A builtin, since compilers make a call of atomic_ref where they think that code is rare.
     __atomic_store_n(&value, __atomic_load_n(&value, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
+#endif
   }
 
   [[nodiscard]] std::uint64_t read(Enum counter) const noexcept { return load(static_cast<std::size_t>(counter)); }

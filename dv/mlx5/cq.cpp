@@ -39,8 +39,7 @@ Status status_of_syndrome(std::uint8_t syndrome) noexcept {
 void Cq::take_rare(const mlx5_cqe64& cqe, std::uint64_t tail, Completion& c) noexcept {
   const auto opcode = static_cast<std::uint8_t>((tail & kOpOwnMask) >> 4);
   c = {};
-  c.wqe_counter = static_cast<std::uint16_t>(tail >> 16);
-  c.qpn = static_cast<std::uint32_t>(tail >> 32) & 0xffffffU;
+  c.origin = (tail >> 16U) & 0xff'ffff'ffffU;  // without the opcode of a send's CQE
   c.byte_count = be32toh(cqe.byte_cnt);
   switch (opcode) {
     case MLX5_CQE_REQ:

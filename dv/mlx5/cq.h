@@ -50,9 +50,7 @@ class Cq {
       const std::uint64_t tail = byte_swap(__atomic_load_n(reinterpret_cast<const Word*>(cqe) + 7, __ATOMIC_RELAXED));
       after_owner_bit();
       if ((tail & kOpOwnMask) == ((MLX5_CQE_RESP_SEND << 4) | owner)) [[likely]] {
-        take(Completion{.wqe_counter = static_cast<std::uint16_t>(tail >> 16U),
-                        .qpn = static_cast<std::uint32_t>(tail >> 32U) & kQpnMask,
-                        .byte_count = be32toh(cqe->byte_cnt)});
+        take(Completion{.origin = tail >> 16U, .byte_count = be32toh(cqe->byte_cnt)});
       } else {
         if ((tail & 1U) != owner || (tail & kOpOwnMask) >> 4 == MLX5_CQE_INVALID) break;  // there is none yet
         Completion rare;
@@ -81,7 +79,6 @@ class Cq {
  private:
   using Word [[gnu::may_alias]] = std::uint64_t;
   static constexpr std::uint64_t kOpOwnMask = 0xff;
-  static constexpr std::uint32_t kQpnMask = 0x00ff'ffff;
 
   /// The owner bit of this lap.
   [[nodiscard]] std::uint32_t owner_of(std::uint32_t consumer) const noexcept {

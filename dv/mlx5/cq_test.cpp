@@ -48,8 +48,8 @@ TEST_F(CqLayout, AReceivedSendSaysLengthCounterAndQpn) {
   EXPECT_EQ(c.kind, CompletionKind::kReceive);
   EXPECT_EQ(c.status, Status::kSuccess);
   EXPECT_EQ(c.byte_count, 0x010203U);
-  EXPECT_EQ(c.qpn, 0xabcdefU);
-  EXPECT_EQ(c.wqe_counter, 0x1234U);
+  EXPECT_EQ(c.qpn(), 0xabcdefU);
+  EXPECT_EQ(c.wqe_counter(), 0x1234U);
   EXPECT_EQ(static_cast<std::uint32_t>(dbrec_[0]), 1U);
 }
 
@@ -64,8 +64,8 @@ TEST_F(CqLayout, ASendsCompletionMasksTheOpcodeOutOfTheQpn) {
   put(0, {{56, 0x0a}, {57, 0}, {58, 0}, {59, 9}, {61, 7}, {63, 0x00}});
   const Completion c = poll_one();
   EXPECT_EQ(c.kind, CompletionKind::kSendQueue);
-  EXPECT_EQ(c.qpn, 9U);
-  EXPECT_EQ(c.wqe_counter, 7U);
+  EXPECT_EQ(c.qpn(), 9U);
+  EXPECT_EQ(c.wqe_counter(), 7U);
 }
 
 TEST_F(CqLayout, ErrorsCarryTheirSyndrome) {
@@ -88,7 +88,7 @@ TEST_F(CqLayout, TheOwnerBitFlipsWithEveryLap) {
     put(i, {{63, 0x20 | (owner ^ 1)}});
     ASSERT_EQ(poll_into(cq_, out), 0U) << "of the lap before";
     put(i, {{61, i}, {63, 0x20 | owner}});
-    ASSERT_EQ(poll_one().wqe_counter, i);
+    ASSERT_EQ(poll_one().wqe_counter(), i);
   }
   EXPECT_EQ(static_cast<std::uint32_t>(dbrec_[0]), 3 * kCqes);
 }
@@ -127,8 +127,8 @@ TEST_F(CqLayout, WhatTheSoftwareHcaWritesIsReadBack) {
                 .syndrome = 0,
                 .vendor_syndrome = 0});
     const Completion c = poll_one();
-    ASSERT_EQ(c.wqe_counter, i);
-    ASSERT_EQ(c.qpn, 0xabcU);
+    ASSERT_EQ(c.wqe_counter(), i);
+    ASSERT_EQ(c.qpn(), 0xabcU);
     ASSERT_EQ(c.byte_count, i * 3);
     ASSERT_EQ(c.invalidated_key, i + 7);
   }

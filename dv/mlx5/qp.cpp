@@ -38,10 +38,11 @@ constexpr std::uint8_t access_flags_of(WindowAccess access) noexcept {
 
 Qp::Qp(const QpRings& rings)
     : next_wqe_(rings.sq),
+      plain_send_(control_word(MLX5_OPCODE_SEND, rings.qpn)),
       sq_(rings.sq),
       sq_bbs_(rings.sq_bbs),
       qpn_(rings.qpn),
-      until_signal_(static_cast<std::int32_t>(std::max(1U, rings.sq_bbs / 4))),
+      until_signal_(std::max(1U, rings.sq_bbs / 4)),
       signal_every_(until_signal_),
       max_inline_(std::min(rings.max_inline, (kMaxDs - 1) * kDsBytes - kInlineHeaderBytes)),
       signalled_(std::make_unique<Signalled[]>(rings.sq_bbs)),
@@ -55,10 +56,53 @@ Qp::Qp(const QpRings& rings)
       bf_reg_(rings.bf_reg),
       bf_bytes_(rings.bf_bytes) {}
 
+void Qp::plan() noexcept { planned_ = plain_ = next_fence_ == std::byte{0} ? std::min(room_, until_signal_ - 1) : 0; }
+
+bool Qp::reserve(std::uint32_t bbs) noexcept {
+  const std::uint32_t taken = planned_ - plain_;
+  room_ -= taken;
+  until_signal_ -= taken;
+  planned_ = plain_ = 0;
+  return bbs <= room_ || make_room(bbs);
+}
+
+void Qp::finish(std::uint8_t opcode, std::uint32_t ds, std::uint32_t immediate, Token token) noexcept {
+  const std::uint32_t bbs = bbs_of_ds(ds);
+  const std::uint16_t first = producer_;
+  std::byte* wqe = begin(bbs, control_word(opcode, qpn_) | ds, immediate);
+  room_ -= bbs;
+  std::byte flags = std::exchange(next_fence_, std::byte{0});
+  if (token != kNoToken || bbs >= until_signal_) {
+    flags |= std::byte{MLX5_WQE_CTRL_CQ_UPDATE};
+    until_signal_ = signal_every_;
+    signalled_[signalled_head_++ & (sq_bbs_ - 1)] = {first, producer_, token};
+  } else {
+    until_signal_ -= bbs;
+  }
+  wqe[offsetof(mlx5_wqe_ctrl_seg, fm_ce_se)] = flags;
+  plan();
+}
+
+std::byte* Qp::post_signalled_send(std::uint32_t length) noexcept {
+  const std::uint32_t ds = ds_of_inline_send(length);
+  if (!reserve(bbs_of_ds(ds))) return nullptr;
+  std::byte* wqe = next_wqe_;
+  finish(MLX5_OPCODE_SEND, ds, 0, kNoToken);
+  return begin_inline(wqe, length);
+}
+
+bool Qp::post_drain(Token token) noexcept {
+  if (!reserve(1)) return false;
+  finish(MLX5_OPCODE_NOP, 1, 0, token);
+  return true;
+}
+
+/// Looks how many blocks are free, up to the end of the ring; passes its end.
 bool Qp::make_room(std::uint32_t bbs) noexcept {
   const std::uint32_t to_end = sq_bbs_ - (producer_ & (sq_bbs_ - 1));
   if (bbs > to_end) {
     if (send_room() < to_end + bbs) return false;
+    room_ = to_end;
     // A NOP of at most 15 BBs per WQE (60 DS); a longer gap takes several.
     for (std::uint32_t left = to_end; left != 0;) {
       const std::uint32_t chunk = std::min(left, kMaxDs / 4);
@@ -159,9 +203,9 @@ void Qp::ring_mmio() noexcept {
 
 void Qp::retire_unsignalled(const Completion& completion) noexcept {
   // The failed or flushed WQE itself, signalled or not: the device reports every WQE from the failing one on, in order.
-  const auto* ctrl = reinterpret_cast<const mlx5_wqe_ctrl_seg*>(sq_ + (completion.wqe_counter & (sq_bbs_ - 1)) *
+  const auto* ctrl = reinterpret_cast<const mlx5_wqe_ctrl_seg*>(sq_ + (completion.wqe_counter() & (sq_bbs_ - 1)) *
                                                                           std::size_t{kBbBytes});
-  const auto next = static_cast<std::uint16_t>(completion.wqe_counter + bbs_of_ds(be32toh(ctrl->qpn_ds) & 0x3fU));
+  const auto next = static_cast<std::uint16_t>(completion.wqe_counter() + bbs_of_ds(be32toh(ctrl->qpn_ds) & 0x3fU));
   const auto outstanding = static_cast<std::uint16_t>(producer_ - consumer_);
   if (static_cast<std::uint16_t>(next - consumer_) <= outstanding) consumer_ = next;
 }

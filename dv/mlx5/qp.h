@@ -76,13 +76,19 @@ class Qp {
   [[nodiscard, gnu::always_inline]] std::byte* post_inline_send(std::uint32_t length) noexcept {
     if (length > kLeastInline && length > max_inline_) [[unlikely]]
       return nullptr;
+    if (std::byte* out = post_plain_send(length); out != nullptr) [[likely]]
+      return out;
+    return post_signalled_send(length);
+  }
+  /// The same for at most max_inline() bytes where nothing is to be looked after. nullptr also where post_inline_send
+  /// would do it. Calls nothing.
+  [[nodiscard, gnu::always_inline]] std::byte* post_plain_send(std::uint32_t length) noexcept {
     const std::uint32_t ds = ds_of_inline_send(length);
-    if (!reserve(bbs_of_ds(ds))) [[unlikely]]
+    const std::uint32_t bbs = bbs_of_ds(ds);
+    if (bbs > plain_) [[unlikely]]
       return nullptr;
-    std::byte* wqe = next_wqe_;
-    finish(MLX5_OPCODE_SEND, ds, 0, kNoToken);
-    *reinterpret_cast<std::uint32_t*>(wqe + sizeof(mlx5_wqe_ctrl_seg)) = htobe32(MLX5_INLINE_SEG | length);
-    return wqe + kInlineOffset;
+    plain_ -= bbs;
+    return begin_inline(begin(bbs, plain_send_ | ds, 0), length);
   }
 
   [[nodiscard]] bool post_send(std::span<const Sge> sges, Token token) noexcept {
@@ -109,11 +115,7 @@ class Qp {
 
   /// A signalled NOP. In the error state it is flushed like everything else, and its completion retires whatever was
   /// posted before it: unsignalled requests that succeeded just before the error have no completion of their own.
-  [[nodiscard]] bool post_drain(Token token) noexcept {
-    if (!reserve(1)) return false;
-    finish(MLX5_OPCODE_NOP, 1, 0, token);
-    return true;
-  }
+  [[nodiscard]] bool post_drain(Token token) noexcept;
 
   /// Hands everything posted since the last ring to the device.
   [[gnu::always_inline]] void ring_doorbell() noexcept {
@@ -135,7 +137,7 @@ class Qp {
     while (signalled_tail_ != signalled_head_) {
       const Signalled& oldest = signalled_[signalled_tail_ & (sq_bbs_ - 1)];
       // A flush tells of unsignalled WQEs, too; those are not in this list, and the ones before them are done.
-      if (static_cast<std::int16_t>(oldest.first_bb - completion.wqe_counter) > 0) break;
+      if (static_cast<std::int16_t>(oldest.first_bb - completion.wqe_counter()) > 0) break;
       consumer_ = oldest.next_bb;
       ++signalled_tail_;
       if (oldest.token != kNoToken) on_token(oldest.token);
@@ -148,15 +150,17 @@ class Qp {
   [[gnu::always_inline]] bool post_receive(std::byte* buffer, std::uint32_t length, std::uint32_t lkey) noexcept {
     if (receives_posted() == rq_wqes_) [[unlikely]]
       return false;
-    repost_receive(buffer, length, lkey);
+    receive_bytes_ = length;
+    receive_lkey_ = lkey;
+    repost_receive(buffer);
     return true;
   }
-  /// Posts a buffer that take_receive has returned: there is room for it.
-  [[gnu::always_inline]] void repost_receive(std::byte* buffer, std::uint32_t length, std::uint32_t lkey) noexcept {
-    const std::uint32_t slot = rq_head_++ & rq_mask_;
-    if (rq_shadow_[slot] == buffer) [[likely]]
-      return;
-    write_receive(slot, buffer, length, lkey);
+  /// Posts a buffer that take_receive has returned, as long and of the same region as the last one given to
+  /// post_receive: there is room for it.
+  [[gnu::always_inline]] void repost_receive(std::byte* buffer) noexcept {
+    if (rq_shadow_[rq_head_ & rq_mask_] != buffer) [[unlikely]]
+      write_receive(buffer);
+    ++rq_head_;
   }
   [[gnu::always_inline]] void publish_receives() noexcept {
     before_doorbell_record();
@@ -169,7 +173,7 @@ class Qp {
   /// stale CQE): RC receives complete in posting order.
   [[nodiscard, gnu::always_inline]] std::byte* take_receive(const Completion& completion) noexcept {
     const std::uint16_t tail = rq_tail_;
-    if (completion.wqe_counter != tail || tail == rq_head_) [[unlikely]]
+    if (completion.wqe_counter() != tail || tail == rq_head_) [[unlikely]]
       return nullptr;
     rq_tail_ = static_cast<std::uint16_t>(tail + 1);
     return rq_shadow_[tail & rq_mask_];
@@ -209,59 +213,56 @@ class Qp {
   }
 
  private:
+  void plan() noexcept;
+  /// The next WQE waits until this one has taken effect.
+  void fence_next() noexcept {
+    next_fence_ = std::byte{MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE};
+    plan();
+  }
+  [[nodiscard, gnu::cold]] bool make_room(std::uint32_t bbs) noexcept;
+
   struct Signalled {
     std::uint16_t first_bb;
     std::uint16_t next_bb;
     Token token;
   };
 
-  /// Whether there is room for `bbs` contiguous blocks at next_wqe_, after a NOP where the ring ends too early.
-  [[nodiscard, gnu::always_inline]] bool reserve(std::uint32_t bbs) noexcept { return bbs <= room_ || make_room(bbs); }
-  /// Looks how many blocks are free, up to the end of the ring; passes its end.
-  [[nodiscard, gnu::noinline, gnu::cold]] bool make_room(std::uint32_t bbs) noexcept;
-
-  [[gnu::noinline]] void write_receive(std::uint32_t slot, std::byte* buffer, std::uint32_t length,
-                                       std::uint32_t lkey) noexcept {
-    rq_shadow_[slot] = buffer;
-    auto* data = reinterpret_cast<mlx5_wqe_data_seg*>(rq_ + slot * std::size_t{kReceiveStride});
-    data->byte_count = htobe32(length);
-    data->lkey = htobe32(lkey);
-    data->addr = htobe64(reinterpret_cast<std::uintptr_t>(buffer));
-  }
-
-  /// Writes the control segment of the WQE reserved at the producer and moves the producer behind it.
-  [[gnu::always_inline]] void finish(std::uint8_t opcode, std::uint32_t ds, std::uint32_t immediate,
-                                     Token token) noexcept {
-    const std::uint32_t bbs = bbs_of_ds(ds);
+  /// Writes the control segment of a WQE of `bbs` blocks at the producer, without flags, and moves the producer behind
+  /// it. `what`: opcode, QPN and DS as they stand in its first word.
+  [[gnu::always_inline]] std::byte* begin(std::uint32_t bbs, std::uint64_t what, std::uint32_t immediate) noexcept {
     std::byte* wqe = next_wqe_;
-    const std::uint16_t first = producer_;
-    producer_ = static_cast<std::uint16_t>(producer_ + bbs);
-    next_wqe_ = wqe + bbs * std::size_t{kBbBytes};
-    room_ -= bbs;
-    until_signal_ -= static_cast<std::int32_t>(bbs);
-    // opmod 0, index and opcode; QPN and DS. Then signature, stream channel and flags in one word (flags last), and the
-    // immediate.
-    store_be64(wqe, (std::uint64_t{first} << 40) | (std::uint64_t{opcode} << 32) | (qpn_ << 8) | ds);
+    // opmod 0, index and opcode; QPN and DS. Then signature, stream channel and flags in one word, and the immediate.
+    store_be64(wqe, (std::uint64_t{producer_} << 40) | what);
     const std::uint64_t rest = std::uint64_t{htobe32(immediate)} << 32;
     std::memcpy(wqe + 8, &rest, sizeof rest);
-    if (token != kNoToken || until_signal_ <= 0) [[unlikely]]
-      wqe[offsetof(mlx5_wqe_ctrl_seg, fm_ce_se)] = signal(first, token);
+    producer_ = static_cast<std::uint16_t>(producer_ + bbs);
+    next_wqe_ = wqe + bbs * std::size_t{kBbBytes};
     last_wqe_ = wqe;
+    return wqe;
+  }
+  [[nodiscard]] static constexpr std::uint64_t control_word(std::uint8_t opcode, std::uint32_t qpn) noexcept {
+    return (std::uint64_t{opcode} << 32) | (qpn << 8);
   }
 
-  /// The flags of a WQE that is signalled or fenced, at block `first`.
-  [[nodiscard, gnu::noinline]] std::byte signal(std::uint16_t first, Token token) noexcept {
-    const std::byte fence = std::exchange(next_fence_, std::byte{0});
-    if (fence != std::byte{0}) until_signal_ += kFenced;
-    if (token == kNoToken && until_signal_ > 0) return fence;
-    until_signal_ = signal_every_;
-    signalled_[signalled_head_++ & (sq_bbs_ - 1)] = {first, producer_, token};
-    return fence | std::byte{MLX5_WQE_CTRL_CQ_UPDATE};
+  [[gnu::always_inline]] static std::byte* begin_inline(std::byte* wqe, std::uint32_t length) noexcept {
+    *reinterpret_cast<std::uint32_t*>(wqe + sizeof(mlx5_wqe_ctrl_seg)) = htobe32(MLX5_INLINE_SEG | length);
+    return wqe + kInlineOffset;
   }
-  /// The next WQE waits until this one has taken effect.
-  void fence_next() noexcept {
-    next_fence_ = std::byte{MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE};
-    until_signal_ -= kFenced;  // so that finish() asks for flags
+
+  /// Whether there is room for `bbs` contiguous blocks at next_wqe_, after a NOP where the ring ends too early.
+  [[nodiscard]] bool reserve(std::uint32_t bbs) noexcept;
+  /// Begins the WQE for which room was reserved, with the flags that it needs.
+  void finish(std::uint8_t opcode, std::uint32_t ds, std::uint32_t immediate, Token token) noexcept;
+  /// A Send that may have to be signalled or fenced, or for which there may be no room: nullptr.
+  [[nodiscard, gnu::noinline]] std::byte* post_signalled_send(std::uint32_t length) noexcept;
+
+  [[gnu::noinline]] void write_receive(std::byte* buffer) noexcept {
+    const std::uint32_t slot = rq_head_ & rq_mask_;
+    rq_shadow_[slot] = buffer;
+    auto* data = reinterpret_cast<mlx5_wqe_data_seg*>(rq_ + slot * std::size_t{kReceiveStride});
+    data->byte_count = htobe32(receive_bytes_);
+    data->lkey = htobe32(receive_lkey_);
+    data->addr = htobe64(reinterpret_cast<std::uintptr_t>(buffer));
   }
 
   [[nodiscard]] bool post_message(std::uint8_t opcode, std::uint32_t rkey, std::span<const Sge> sges,
@@ -271,11 +272,11 @@ class Qp {
   void ring_mmio() noexcept;
   [[gnu::noinline, gnu::cold]] void retire_unsignalled(const Completion& completion) noexcept;
 
-  static constexpr std::int32_t kFenced = 1 << 24;
-
   // What every post touches.
-  std::byte* next_wqe_;     // at the producer
-  std::uint32_t room_ = 0;  // blocks that may be reserved there without looking further
+  std::byte* next_wqe_;        // at the producer
+  std::uint32_t plain_ = 0;    // blocks that inline Sends may take there and need neither a look at the room nor flags
+  std::uint32_t planned_ = 0;  // what plain_ was when room_ and until_signal_ were right
+  std::uint64_t plain_send_;   // the control word of a Send but for index and DS
   std::byte* sq_;
   std::uint32_t sq_bbs_;
   std::uint32_t qpn_;
@@ -284,8 +285,9 @@ class Qp {
   std::uint16_t rung_ = 0;
   std::uint16_t signalled_head_ = 0;
   std::uint16_t signalled_tail_ = 0;
-  std::int32_t until_signal_;  // BBs that may still be posted unsignalled
-  std::int32_t signal_every_;
+  std::uint32_t room_ = 0;      // blocks free at next_wqe_, up to the end of the ring
+  std::uint32_t until_signal_;  // the WQE that contains the block so many from here is signalled
+  std::uint32_t signal_every_;
   std::byte next_fence_{0};
   std::uint32_t max_inline_;
   std::unique_ptr<Signalled[]> signalled_;
@@ -297,6 +299,8 @@ class Qp {
   std::unique_ptr<std::byte*[]> rq_shadow_;
   std::uint32_t rq_wqes_;
   std::uint32_t rq_mask_;
+  std::uint32_t receive_bytes_ = 0;
+  std::uint32_t receive_lkey_ = 0;
   std::uint16_t rq_head_ = 0;
   std::uint16_t rq_tail_ = 0;
   // The MMIO doorbell, which the software HCA does not have.

@@ -43,7 +43,7 @@ class QpLayout : public testing::Test {
   using Octets = std::vector<unsigned>;
   void retire_all() {
     Completion completion;
-    completion.wqe_counter = last_signalled_;
+    completion.origin = last_signalled_;
     qp_.retire_send(completion, [](Token) {});
   }
 
@@ -153,16 +153,16 @@ TEST_F(QpLayout, ACompletionRetiresWhateverIsBeforeIt) {
   }
   std::vector<Token> tokens;
   Completion completion;
-  completion.wqe_counter = 3;
+  completion.origin = 3;
   qp_.retire_send(completion, [&](Token token) { tokens.push_back(token); });
   EXPECT_EQ(tokens, (std::vector<Token>{1, 2}));
   EXPECT_EQ(qp_.send_room(), kSqBbs - 2);
   EXPECT_FALSE(qp_.drained());
-  completion.wqe_counter = 4;  // flushed, though nobody asked for a completion
+  completion.origin = 4;  // flushed, though nobody asked for a completion
   completion.status = Status::kFlushed;
   qp_.retire_send(completion, [&](Token token) { tokens.push_back(token); });
   EXPECT_EQ(qp_.send_room(), kSqBbs - 1);
-  completion.wqe_counter = 5;
+  completion.origin = 5;
   qp_.retire_send(completion, [&](Token token) { tokens.push_back(token); });
   EXPECT_EQ(tokens, (std::vector<Token>{1, 2, 3}));
   EXPECT_TRUE(qp_.drained());
@@ -216,7 +216,7 @@ TEST_F(QpLayout, AReceiveIsSixteenOctetsAndASlotWithTheSameBufferIsNotTouched) {
   EXPECT_EQ(static_cast<std::uint32_t>(dbrec_[0]), kRqWqes);
 
   Completion completion;
-  completion.wqe_counter = 0;
+  completion.origin = 0;
   EXPECT_EQ(qp_.take_receive(completion), buffer);
   rq_.fill(std::byte{0});  // what a peer may scribble
   ASSERT_TRUE(qp_.post_receive(buffer, 0x1000, 0xabcd));
@@ -229,9 +229,9 @@ TEST_F(QpLayout, AReceiveCompletionOutOfOrderIsNotBelieved) {
   EXPECT_EQ(qp_.take_receive(completion), nullptr) << "nothing is posted";
   ASSERT_TRUE(qp_.post_receive(buffer, 64, 1));
   ASSERT_TRUE(qp_.post_receive(buffer, 64, 1));
-  completion.wqe_counter = 1;
+  completion.origin = 1;
   EXPECT_EQ(qp_.take_receive(completion), nullptr);
-  completion.wqe_counter = 0;
+  completion.origin = 0;
   EXPECT_EQ(qp_.take_receive(completion), buffer);
   EXPECT_EQ(qp_.take_receive(completion), nullptr) << "twice";
 }

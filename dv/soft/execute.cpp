@@ -27,7 +27,6 @@ constexpr std::uint32_t kBbsPerMessage = 2;  // a small inline Send, to guess ho
 
 constexpr std::uint64_t kSendWord = std::uint64_t{MLX5_OPCODE_SEND} << 32;
 constexpr unsigned kIndexShift = 40;
-constexpr std::uint64_t kIndexInRange = 0x00ff'ffff'ffff'ffff;  // opmod stays 0 when the index wraps
 constexpr std::uint64_t kDsLimit = 64;
 constexpr std::size_t kFlagsOffset = offsetof(mlx5_wqe_ctrl_seg, fm_ce_se);
 constexpr std::size_t kBlockBytes = 64;
@@ -53,32 +52,32 @@ using Word [[gnu::may_alias]] = std::uint64_t;
   __atomic_store_n(&words[7], byte_swap(tail), __ATOMIC_RELEASE);
 }
 
-/// Where receives lead, as long as they look like the last one that execute_one has checked.
+/// Where receives lead, as long as they look like the last one that execute_one has checked, and any inline Send fits.
 struct UsualReceive {
-  explicit UsualReceive(const SendEngine& engine) noexcept : head(engine.usual_receive) {
-    if (head == 0) return;
+  explicit UsualReceive(const SendEngine& engine) noexcept {
+    const std::uint32_t room = byte_swap(static_cast<std::uint32_t>(engine.usual_receive));
+    if (room < kDsLimit * mlx5::kDsBytes) return;
     const Region& region = *engine.receive_region;
-    room = byte_swap(static_cast<std::uint32_t>(head));
-    if (room < 2 * kBlockBytes) room = 0;
+    head = engine.usual_receive;
     address = region.address;
     last_offset = region.length - room;
     local = region.local;
   }
 
-  /// The buffer, or nullptr for whatever needs a closer look. The peer may scribble on its receive ring, so each word
-  /// is read once.
-  [[gnu::always_inline]] std::byte* find(const mlx5_wqe_data_seg& receive, std::uint64_t length) const noexcept {
+  /// Where the buffer is in the region; beyond last_offset for whatever needs a closer look. The peer may scribble on
+  /// its receive ring, so each word is read once.
+  [[gnu::always_inline]] std::uint64_t find(const mlx5_wqe_data_seg& receive) const noexcept {
     const auto* words = reinterpret_cast<const Word*>(&receive);
     const std::uint64_t offset = byte_swap(std::uint64_t{__atomic_load_n(&words[1], __ATOMIC_RELAXED)}) - address;
-    const bool good = __atomic_load_n(&words[0], __ATOMIC_RELAXED) == head && length <= room && offset <= last_offset;
-    return good ? local + offset : nullptr;
+    return __atomic_load_n(&words[0], __ATOMIC_RELAXED) == head ? offset : ~std::uint64_t{0};
   }
 
-  std::uint64_t head;  // byte_count and lkey, as they stand in the ring; 0: no receive has been seen
+  [[nodiscard]] bool known() const noexcept { return local != nullptr; }
+
+  std::uint64_t head = 0;  // byte_count and lkey, as they stand in the ring
   std::uint64_t address = 0;
   std::uint64_t last_offset = 0;
   std::byte* local = nullptr;
-  std::uint32_t room = 0;
 };
 
 /// The lines of the message after `messages` more, and of its CQE, which is the `ahead`th from now.
@@ -128,7 +127,7 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
       (std::uint64_t{engine.consumer} << kIndexShift) | kSendWord | (std::uint64_t{engine.qpn} << 8);
   const mlx5_wqe_data_seg* const first_receive = &engine.receives[engine.receive_consumer & (engine.receive_wqes - 1)];
   const mlx5_wqe_data_seg* receive = first_receive;
-  const mlx5_wqe_data_seg* const last_receive = receive + messages_at_most(engine, cq);
+  const mlx5_wqe_data_seg* const last_receive = receive + (usual.known() ? messages_at_most(engine, cq) : 0);
   mlx5_cqe64* cqe = &cq.cqes[cq.producer & (cq.count - 1)];
   std::uint64_t tail = (std::uint64_t{engine.peer_qpn} << 32) | (std::uint64_t{engine.receive_consumer} << 16) |
                        (MLX5_CQE_RESP_SEND << 4) | ((cq.producer & cq.count) != 0 ? 1U : 0U);
@@ -137,25 +136,26 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
     const std::uint64_t ds = load_be64(wqe) ^ expected;
     // Without the inline bit this is far too long.
     const std::uint64_t length = load_be32(wqe + sizeof(mlx5_wqe_ctrl_seg)) ^ MLX5_INLINE_SEG;
-    if (ds >= kDsLimit || length + mlx5::kInlineOffset > ds * mlx5::kDsBytes) [[unlikely]]
+    const std::uint64_t used = ds * mlx5::kDsBytes;
+    if (ds >= kDsLimit || length + mlx5::kInlineOffset > used) [[unlikely]]
       break;
-    const std::uint64_t bbs = (ds + 3) / 4;
-    const std::byte* next = wqe + bbs * mlx5::kBbBytes;
-    const bool signalled = (std::to_integer<std::uint32_t>(wqe[kFlagsOffset]) & MLX5_WQE_CTRL_CQ_UPDATE) != 0;
-    std::byte* to = usual.find(*receive, length);
-    if (to == nullptr || next > end || (signalled && !send_cq.has_room())) [[unlikely]]
+    const std::uint64_t bytes = (used + mlx5::kBbBytes - 1) & ~std::uint64_t{mlx5::kBbBytes - 1};
+    const std::uint64_t offset = usual.find(*receive);
+    if (offset > usual.last_offset || bytes > static_cast<std::size_t>(end - wqe)) [[unlikely]]
       break;
-    copy_inline(to, wqe + mlx5::kInlineOffset, length);
-    put_message(*cqe, length, tail);
-    if (signalled) [[unlikely]] {
+    if ((std::to_integer<std::uint32_t>(wqe[kFlagsOffset]) & MLX5_WQE_CTRL_CQ_UPDATE) != 0) [[unlikely]] {
+      // Nothing can fail any more, and only this core looks there.
+      if (!send_cq.has_room()) break;
       send_cq.put(MLX5_CQE_REQ, (std::uint32_t{MLX5_OPCODE_SEND} << 24) | engine.qpn,
                   static_cast<std::uint32_t>(expected >> kIndexShift) & 0xffffU, 0, 0, 0);
     }
+    copy_inline(usual.local + offset, wqe + mlx5::kInlineOffset, length);
+    put_message(*cqe, length, tail);
     ++receive;
     ++cqe;
     tail += std::uint64_t{1} << 16U;
-    expected = (expected + (bbs << kIndexShift)) & kIndexInRange;
-    wqe = next;
+    wqe += bytes;
+    expected += (bytes / mlx5::kBbBytes) << kIndexShift;  // it wraps where the ring does, which is the end
   }
   const auto sent = static_cast<std::uint32_t>(receive - first_receive);
   engine.consumer =

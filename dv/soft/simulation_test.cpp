@@ -57,7 +57,7 @@ class Simulation {
     while (auto event = end.device->next_event()) end.events.push_back(std::move(*event));
     std::array<Completion, 1> one;
     while (poll_into(*end.group, one) == 1) {
-      if (end.qp == nullptr || one[0].qpn != end.qp->qpn()) continue;
+      if (end.qp == nullptr || one[0].qpn() != end.qp->qpn()) continue;
       log += std::to_string(which) + (one[0].kind == CompletionKind::kSendQueue ? 's' : 'r') +
              std::to_string(static_cast<int>(one[0].status)) + ' ';
       if (one[0].kind == CompletionKind::kSendQueue) {

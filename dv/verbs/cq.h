@@ -27,8 +27,7 @@ inline constexpr unsigned kKernelWithInvalidate = IBV_WC_IP_CSUM_OK;
 
 [[nodiscard]] inline Completion completion_of(const ibv_wc& wc) noexcept {
   Completion c;
-  c.wqe_counter = static_cast<std::uint16_t>(wc.wr_id);
-  c.qpn = wc.qp_num;
+  c.origin = Completion::origin_of(wc.qp_num, static_cast<std::uint16_t>(wc.wr_id));
   if ((wc.wr_id & kSendQueueBit) != 0) c.kind = CompletionKind::kSendQueue;
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
     c.status = status_of(wc.status);

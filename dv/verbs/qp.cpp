@@ -129,15 +129,15 @@ void PollGroup::add_refusing(Qp& qp) noexcept {
 bool PollGroup::next_refused(Completion& completion) noexcept {
   while (refusing_ != nullptr) {
     Qp& qp = *refusing_;
-    completion = {.status = Status::kFlushed, .qpn = qp.qpn_};
+    completion = {.status = Status::kFlushed};
     if (qp.sends_refused_ && qp.refused_send_ != qp.rung_) {
       completion.kind = CompletionKind::kSendQueue;
-      completion.wqe_counter = qp.refused_send_++;
+      completion.origin = Completion::origin_of(qp.qpn_, qp.refused_send_++);
       return true;
     }
     if (qp.receives_refused_ && qp.refused_receive_ != qp.rq_published_) {
       if (qp.refused_receive_ != qp.rq_tail_) return false;  // those before it come first, in order
-      completion.wqe_counter = qp.refused_receive_++;
+      completion.origin = Completion::origin_of(qp.qpn_, qp.refused_receive_++);
       return true;
     }
     qp.sends_refused_ = qp.receives_refused_ = false;

@@ -63,6 +63,7 @@ class Qp {
 
   /// Posts a Send of `length` bytes and says where they go: to be written before the doorbell. nullptr when the ring
   /// has no room or `length` exceeds max_inline.
+  [[nodiscard]] std::byte* post_plain_send(std::uint32_t length) noexcept { return post_inline_send(length); }
   [[nodiscard]] std::byte* post_inline_send(std::uint32_t length) noexcept {
     if (length > staging_bytes_ || send_room() == 0) [[unlikely]]
       return nullptr;
@@ -132,7 +133,7 @@ class Qp {
   void retire_send(const Completion& completion, F&& on_token) noexcept {
     if (completion.status != Status::kSuccess) [[unlikely]]
       failed_ = true;
-    const auto next = static_cast<std::uint16_t>(completion.wqe_counter + 1);
+    const auto next = static_cast<std::uint16_t>(completion.wqe_counter() + 1);
     const auto outstanding = static_cast<std::uint16_t>(producer_ - consumer_);
     if (static_cast<std::uint16_t>(next - consumer_) > outstanding) [[unlikely]]
       return;  // stale
@@ -146,13 +147,16 @@ class Qp {
   [[nodiscard]] bool post_receive(std::byte* buffer, std::uint32_t length, std::uint32_t lkey) noexcept {
     if (receives_posted() == receive_depth_) [[unlikely]]
       return false;
-    repost_receive(buffer, length, lkey);
+    receive_bytes_ = length;
+    receive_lkey_ = lkey;
+    repost_receive(buffer);
     return true;
   }
-  /// Posts a buffer that take_receive has returned: there is room for it.
-  void repost_receive(std::byte* buffer, std::uint32_t length, std::uint32_t lkey) noexcept {
+  /// Posts a buffer that take_receive has returned, as long and of the same region as the last one given to
+  /// post_receive: there is room for it.
+  void repost_receive(std::byte* buffer) noexcept {
     Receive& receive = receives_[rq_head_ & receive_mask_];
-    receive.sge = {reinterpret_cast<std::uintptr_t>(buffer), length, lkey};
+    receive.sge = {reinterpret_cast<std::uintptr_t>(buffer), receive_bytes_, receive_lkey_};
     receive.wr.wr_id = rq_head_;
     ++rq_head_;
   }
@@ -173,7 +177,7 @@ class Qp {
   /// The buffer of a receive completion, or nullptr when the completion does not match what is posted: RC receives
   /// complete in posting order.
   [[nodiscard]] std::byte* take_receive(const Completion& completion) noexcept {
-    if (completion.wqe_counter != rq_tail_ || rq_tail_ == rq_head_) [[unlikely]]
+    if (completion.wqe_counter() != rq_tail_ || rq_tail_ == rq_head_) [[unlikely]]
       return nullptr;
     if (completion.status != Status::kSuccess) [[unlikely]]
       failed_ = true;
@@ -266,6 +270,8 @@ class Qp {
   std::unique_ptr<Receive[]> receives_;
   std::uint32_t receive_depth_;
   std::uint32_t receive_mask_;
+  std::uint32_t receive_bytes_ = 0;
+  std::uint32_t receive_lkey_ = 0;
   std::uint32_t qpn_;
   // What the device refused: reported as flushed from here to the ring's end.
   std::uint16_t refused_send_ = 0;
