@@ -30,7 +30,8 @@ struct Capabilities {
   std::uint32_t max_sges = 0;
   std::uint32_t max_queue_depth = 0;  // receives of one QP
   bool shared_receive_queue = false;
-  bool memory_windows = false;  // type 2B
+  bool memory_windows = false;    // type 2B
+  std::uint32_t max_windows = 0;  // of one connection
   bool remote_invalidate = false;
   int numa_node = -1;  // -1: unknown or none
 };
