@@ -33,7 +33,8 @@ struct LinkBase {
   bool dirty = false;  // has posted something since the last doorbell
   bool drain_posted = false;
   bool in_waiters = false;
-  bool must_close = false;      // an error that could not be sent
+  bool must_close = false;      // an error that could not be sent, or a peer that must not go on
+  bool may_invalidate = false;  // a Reply may invalidate a key of its Call's: both ends said so (RFC 8797 §4.1)
   CallQueue waiting_for_queue;  // replies and pulls that the send queue had no room for
   dv::CmId cm{};
   std::size_t loop = 0;

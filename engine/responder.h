@@ -178,7 +178,10 @@ class Responder {
     TransportHeader header;
     CallChunks* chunks = loop_.chunks.take();
     if (chunks == nullptr) return overrun(link, buffer);
-    const HeaderOutcome outcome = decode_call_header({buffer, length}, header, chunks->lists);
+    HeaderOutcome outcome = decode_call_header({buffer, length}, header, chunks->lists);
+    if (outcome == HeaderOutcome::kOk && chunks->lists.read_total > loop_.limits.read_bytes) {
+      outcome = HeaderOutcome::kReadsTooLong;
+    }
     if (outcome != HeaderOutcome::kOk) {
       loop_.chunks.give_back(chunks);
       return on_bad_header(link, buffer, header, outcome);

@@ -53,6 +53,7 @@ Hca::Hca(const SoftOptions& options)
   capabilities_.memory_windows = true;
   capabilities_.max_windows = kKeyCount;
   capabilities_.remote_invalidate = true;
+  capabilities_.one_host = true;
 }
 
 Hca::~Hca() = default;
