@@ -396,6 +396,7 @@ std::vector<std::string> EngineCore<P>::describe() const {
   const auto list = [](const std::vector<unsigned>& cores) { return fmt::format("{}", fmt::join(cores, ",")); };
   lines.push_back(fmt::format("cores: poll {}, worker {}", threaded() ? list(config_.poll_cores) : "none (stepped)",
                               config_.worker_cores.empty() ? "none" : list(config_.worker_cores)));
+  lines.push_back(fmt::format("registration: {}", to_string(config_.registration)));
   auto& memory = *memory_;
   lines.push_back(
       fmt::format("memory: {} MiB in {} KiB pages; {} small buffers of {} bytes, {} bulk buffers of {} bytes",

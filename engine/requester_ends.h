@@ -179,8 +179,9 @@ void Requester<P>::sweep(std::uint64_t now_ms) noexcept {
     if (age.xid != slot.xid()) age = {.xid = slot.xid()};
     if (age.since_ms == 0) age.since_ms = now_ms;
     const std::uint64_t waited = now_ms - age.since_ms;
-    silent = silent || (silence_ms_ != 0 && waited >= silence_ms_);
-    if (age.timeout_ms == 0 || waited < age.timeout_ms) continue;
+    // More, not as much: the clock counts whole milliseconds.
+    silent = silent || (silence_ms_ != 0 && waited > silence_ms_);
+    if (age.timeout_ms == 0 || waited <= age.timeout_ms) continue;
     age.timeout_ms = 0;
     (void)abandon(slot, CallError::kTimedOut, age.reclaim);
   }
