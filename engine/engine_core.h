@@ -40,6 +40,7 @@ class EngineCore final : public Engine {
                               std::chrono::milliseconds timeout) override;
   Result<std::uint64_t> begin_connect(std::string_view address, const ConnectOptions& options) override;
   Result<Connection*> finish_connect(std::uint64_t attempt) override;
+  void abandon_connect(std::uint64_t attempt) override { connections_.abandon_connect(attempt); }
   void disconnect(Connection* connection) override;
   std::string why_closed(const Connection* connection) override;
   std::size_t step() override;

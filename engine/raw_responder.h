@@ -112,6 +112,12 @@ class RawResponder {
     return try_transfer(length, handle, offset, false);
   }
   [[nodiscard]] bool failed() const noexcept { return failed_; }
+  /// Ends the connection, as a Responder does that has had enough.
+  void hang_up() {
+    device_->move_to_error(*qp_);
+    device_->disconnect(id_);
+  }
+  [[nodiscard]] std::uint32_t connections_made() const noexcept { return connections_made_; }
   /// As when this process dies. Only the client may be used from here on.
   void die() { device_.reset(); }
 
@@ -148,6 +154,7 @@ class RawResponder {
     poll_events();
     dv::Completion completion;
     while (dv::poll_into(*group_, {&completion, 1}) != 0) {
+      if (completion.qpn != qp_->qpn()) continue;  // of a connection that has gone
       if (completion.status != dv::Status::kSuccess) failed_ = true;
       if (completion.kind == dv::CompletionKind::kSendQueue) {
         qp_->retire_send(completion, [&](dv::Token token) {
@@ -176,6 +183,9 @@ class RawResponder {
       }
       qp_->publish_receives();
       EXPECT_TRUE(device_->accept(event->id, private_data_));
+      id_ = event->id;
+      failed_ = false;
+      ++connections_made_;
     }
   }
 
@@ -187,6 +197,8 @@ class RawResponder {
   dv::MemoryRegion region_;
   dv::mlx5::PollGroup* group_ = nullptr;
   dv::mlx5::Qp* qp_ = nullptr;
+  dv::CmId id_{};
+  std::uint32_t connections_made_ = 0;
   std::vector<std::vector<std::byte>> received_;
   std::uint64_t sent_ = 0;
   std::uint64_t completed_ = 0;

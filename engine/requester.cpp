@@ -36,6 +36,8 @@ std::string_view to_string(CallError error) noexcept {
       return "timed out";
     case CallError::kCancelled:
       return "cancelled";
+    case CallError::kNotSent:
+      return "not sent";
   }
   return "unknown";
 }
@@ -44,6 +46,7 @@ Ran Reply::ran() const noexcept {
   switch (error) {
     case CallError::kDenied:
     case CallError::kErrVers:
+    case CallError::kNotSent:
       return Ran::kNo;
     case CallError::kBadReply:
       return Ran::kYes;

@@ -61,6 +61,7 @@ enum class CallError : std::uint8_t {
   kConnectionLost,  // nobody knows whether the Call ran
   kTimedOut,        // no Reply within CallOptions::timeout_ms
   kCancelled,       // Connection::cancel()
+  kNotSent,         // given up before it was ever sent (PersistentConnection)
 };
 [[nodiscard]] std::string_view to_string(CallError error) noexcept;
 
@@ -111,6 +112,8 @@ struct CallOptions {
   std::uint32_t timeout_ms = 0;  // 0: none. Looked at about eight times within the shortest in use, at most every
                                  // millisecond; a call never ends early
   Reclaim reclaim = Reclaim::kWhenAnswered;  // after the timeout
+  std::uint32_t xid = 0;  // not 0: of an earlier transmission of this very call, on a connection that has gone
+                          // (RFC 5531 §9), which asked for as many credits. kNoCredit while another call has its place
 };
 
 /// Names one call of one connection, also when it is over.

@@ -16,6 +16,7 @@ namespace rodeo {
 template <dv::Provider P>
 SubmitOutcome Requester<P>::submit(const CallRequest& request, const CallOptions& options,
                                    CallHandle& handle) noexcept {
+  if (options.xid != 0 && !choose_slot(options.xid)) return open() ? SubmitOutcome::kNoCredit : SubmitOutcome::kClosed;
   const SubmitOutcome outcome = submit(request);
   if (outcome != SubmitOutcome::kPosted) return outcome;
   const std::uint32_t index = free_[free_count_];  // the one that was just taken
@@ -26,6 +27,17 @@ SubmitOutcome Requester<P>::submit(const CallRequest& request, const CallOptions
     shortest_timeout_ms_.store(options.timeout_ms, std::memory_order_relaxed);
   }
   return outcome;
+}
+
+/// Makes the next call have this XID. False when its slot is taken, or there is none.
+template <dv::Provider P>
+bool Requester<P>::choose_slot(std::uint32_t xid) noexcept {
+  const auto free = std::span(free_.get(), free_count_);
+  const auto found = std::ranges::find(free, xid & mask_);
+  if (found == free.end()) return false;
+  std::swap(*found, free.back());
+  slots_[xid & mask_].key = xid;
+  return true;
 }
 
 template <dv::Provider P>

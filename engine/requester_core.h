@@ -243,6 +243,7 @@ class Requester final : public Connection {
   }
 
   // requester_calls.h
+  [[nodiscard]] bool choose_slot(std::uint32_t xid) noexcept;
   [[nodiscard, gnu::noinline]] SubmitOutcome submit_general(const CallRequest& request) noexcept;
   [[nodiscard]] bool plan_chunks(const CallRequest& request, std::size_t rpc_header_bytes, Extras& extras) noexcept;
   [[nodiscard]] SubmitOutcome check_windows(const Extras& extras) const noexcept;

@@ -117,6 +117,8 @@ class Engine {
   }
   /// nullptr while it is under way.
   [[nodiscard]] virtual Result<Connection*> finish_connect(std::uint64_t attempt) = 0;
+  /// Gives up an attempt that finish_connect has not ended.
+  virtual void abandon_connect(std::uint64_t attempt) = 0;
   /// Closes a connection; its outstanding calls end with kConnectionLost. A Connection is valid until this, also when
   /// the peer has long gone. Runs on: any thread but a poll core's.
   virtual void disconnect(Connection* connection) = 0;

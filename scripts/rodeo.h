@@ -4,4 +4,5 @@
 // What an embedder includes, as installed: <rodeo/rodeo.h>.
 
 #include "engine/client.h"
+#include "engine/persistent_connection.h"
 #include "engine/rodeo.h"
