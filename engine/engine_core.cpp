@@ -170,6 +170,13 @@ EngineCore<P>::~EngineCore() {
 template <dv::Provider P>
 Result<void> EngineCore<P>::add_program(Program program) {
   if (started_) return fail(program.name, "the engine is running already", "add programs before start()");
+  for (Procedure& procedure : program.procedures) {
+    if (!procedure.remember_replies || procedure.handler == nullptr || config_.remembered_replies == 0) continue;
+    if (reply_cache_ == nullptr) {
+      reply_cache_ = std::make_unique<ReplyCache>(config_.remembered_replies, config_.remembered_bytes);
+    }
+    procedure = reply_cache_->wrap(program, procedure);
+  }
   return programs_.add(std::move(program));
 }
 
@@ -424,6 +431,8 @@ std::vector<CounterValue> EngineCore<P>::counters() const {
     }
     out.push_back(value);
   }
+  out.push_back({"calls_replayed", "duplicates of Calls, answered with the Reply of their first run",
+                 reply_cache_ == nullptr ? 0 : reply_cache_->replayed()});
   return out;
 }
 

@@ -80,6 +80,7 @@ class EngineCore final : public Engine {
   std::shared_ptr<pools::Eal> eal_;
   std::unique_ptr<Memory> memory_;
   dv::MemoryRegion region_;
+  std::unique_ptr<ReplyCache> reply_cache_;  // when a procedure wants it
   ProgramTable programs_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<PollLoop<P>>> loops_;

@@ -321,6 +321,8 @@ class Responder {
   }
 
   void answer(CallCore& call) noexcept {
+    if (call.form == ReplyForm::kRemember) [[unlikely]]
+      ReplyCache::settle(call);
     if (!poster_.post(call)) return loop_.wait_for_queue(*static_cast<Link<P>*>(call.link), call);
     if (call.tokens_out == 0) finish(call);
   }
@@ -428,6 +430,7 @@ class Responder {
 
   /// The connection has gone: no Reply. The Call stays while RDMA of its own is outstanding.
   [[gnu::noinline, gnu::cold]] void drop(CallCore& call) noexcept {
+    if (call.form == ReplyForm::kRemember) ReplyCache::settle(call);
     if (call.tokens_out != 0) {
       call.send_posted = true;  // on_token drops it for good when the last one is back
       return;

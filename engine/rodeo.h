@@ -67,6 +67,10 @@ struct Config {
   /// As Responder: octets of all Read chunks of one Call together. Above it the answer is ERR_CHUNK, before any memory
   /// is taken. Zero: four times bulk_bytes.
   std::uint64_t max_read_bytes = 0;
+  /// As Responder: Replies kept for procedures with remember_replies, all cores together, and octets of results of
+  /// each; what is longer, or went into Write chunks, is not kept.
+  std::size_t remembered_replies = 1024;
+  std::size_t remembered_bytes = 1024;
   /// As Requester: a connection is closed when a Call has had no Reply for so long. Zero: never.
   std::chrono::milliseconds silence_limit = std::chrono::minutes(1);
 };
