@@ -81,6 +81,11 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--credits", options.credits, "Credits to ask for on each connection. 0: its share of the window")
       ->check(whole_number(0, 4096))
       ->group("Connection");
+  add_registration(
+      app, options.registration,
+      "How the engine reaches our memory: pool-key, one key for all; key-per-call; remote-invalidation, the "
+      "same and its Replies take keys away; auto, pool-key on one host and key-per-call elsewhere")
+      ->group("Connection");
   app.add_flag("--no-hugepages", options.no_hugepages, "Use ordinary pages and do not warn about it")
       ->group("Connection");
   app.add_flag("--no-verify", options.no_verify, "Do not compare what comes back")->group("Output");

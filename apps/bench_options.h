@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/mixes.h"
+#include "engine/registration.h"
 #include "pools/result.h"
 
 namespace rodeo::apps {
@@ -32,6 +33,7 @@ struct BenchOptions {
   std::uint32_t inline_receive_bytes = 4096;
   std::uint32_t credits = 0;  // per connection; 0: its share of the window
   bool no_hugepages = false;
+  Registration registration = Registration::kAuto;
 
   Mix mix;  // filled by finish_bench_options()
 };

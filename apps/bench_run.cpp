@@ -34,6 +34,7 @@ Config engine_config(const BenchOptions& options) {
   config.hugepages = !options.no_hugepages;
   config.inline_send_bytes = options.inline_send_bytes;
   config.inline_receive_bytes = options.inline_receive_bytes;
+  config.registration = options.registration;
   config.connections = options.connections;
   config.credits = options.credits != 0 ? options.credits : window_per_connection(options);
   const std::size_t largest = largest_bytes(options.mix);

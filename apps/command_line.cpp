@@ -7,6 +7,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
+#include <map>
 
 #include "pools/topology.h"
 
@@ -143,6 +144,22 @@ CLI::Option* add_cores(CLI::App& app, const std::string& name, std::vector<unsig
           help)
       ->check(core_list())
       ->type_name("CORES");
+}
+
+CLI::Option* add_registration(CLI::App& app, Registration& target, const std::string& help) {
+  static const std::map<std::string, Registration> kNames{{"auto", Registration::kAuto},
+                                                          {"pool-key", Registration::kPoolKey},
+                                                          {"key-per-call", Registration::kKeyPerCall},
+                                                          {"remote-invalidation", Registration::kRemoteInvalidation}};
+  return app
+      .add_option_function<std::string>(
+          "--registration", [&target](const std::string& name) { target = kNames.at(name); }, help)
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            if (kNames.contains(text)) return std::string();
+            return "\"" + text + "\" is not allowed; use auto, pool-key, key-per-call or remote-invalidation";
+          },
+          "NAME", "registration"));
 }
 
 namespace {

@@ -46,6 +46,9 @@ void complain(std::string_view program, std::string_view message);
 /// Binds `target` to a core list option; the text has been checked by then.
 CLI::Option* add_cores(CLI::App& app, const std::string& name, std::vector<unsigned>& target, const std::string& help);
 
+/// Binds `target` to --registration, with its four names.
+CLI::Option* add_registration(CLI::App& app, Registration& target, const std::string& help);
+
 /// The lowest or the highest core that this process may use, as the default of --poll-cores and of --cores.
 [[nodiscard]] Result<unsigned> lowest_allowed_core();
 [[nodiscard]] Result<unsigned> highest_allowed_core();

@@ -81,6 +81,10 @@ TEST(RodeodOptions, TakeEverythingElse) {
                                "16",
                                "--bulk-bytes",
                                "4M",
+                               "--registration",
+                               "remote-invalidation",
+                               "--max-read",
+                               "2M",
                                "--no-hugepages",
                                "--log-level",
                                "warn"},
@@ -94,6 +98,8 @@ TEST(RodeodOptions, TakeEverythingElse) {
   EXPECT_EQ(options.config.small_buffers, 5000U);
   EXPECT_EQ(options.config.bulk_buffers, 16U);
   EXPECT_EQ(options.config.bulk_bytes, 4U << 20U);
+  EXPECT_EQ(options.config.registration, Registration::kRemoteInvalidation);
+  EXPECT_EQ(options.config.max_read_bytes, 2U << 20U);
   EXPECT_FALSE(options.config.hugepages);
   EXPECT_EQ(options.log_level, "warn");
 }
@@ -121,6 +127,7 @@ TEST(RodeodOptions, AnswerWrongInputWithOneLineThatSaysWhatIsAllowed) {
       {{"--inline-receive", "512K"}, "from 1K to 256K"},
       {{"--bulk-bytes", "1"}, "use bytes from 4K to 256M"},
       {{"--bulk-bytes", "99999999999999999999"}, "use bytes from 4K to 256M"},
+      {{"--registration", "none"}, "use auto, pool-key, key-per-call or remote-invalidation"},
       {{"--log-level", "loud"}, "use debug, info, warn, error or off"},
       {{"--lisen", "soft:x"}, "--lisen"},
       {{"stray"}, "stray"},

@@ -62,6 +62,15 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
                  "Largest message we accept without chunks, 1K to 256K; each receive buffer is so large")
       ->transform(inline_threshold())
       ->group("Connections");
+  add_registration(
+      app, config.registration,
+      "How peers may reach our memory. A server needs none of it; remote-invalidation lets its Replies take "
+      "keys of their Calls away where the client allows it. Default: auto")
+      ->group("Memory");
+  app.add_option("--max-read", config.max_read_bytes,
+                 "Octets that one Call may ask us to pull; more is refused. 0: four times --bulk-bytes")
+      ->transform(byte_size(0, std::uint64_t{1} << 32U))
+      ->group("Memory");
   app.add_option("--small-buffers", config.small_buffers,
                  "Message buffers in all. 0: enough for the connections and credits above")
       ->check(whole_number(0, 1U << 24U))

@@ -30,9 +30,11 @@ struct Capabilities {
   std::uint32_t max_sges = 0;
   std::uint32_t max_queue_depth = 0;  // receives of one QP
   bool shared_receive_queue = false;
-  bool memory_windows = false;  // type 2B
+  bool memory_windows = false;    // type 2B
+  std::uint32_t max_windows = 0;  // of one connection
   bool remote_invalidate = false;
-  int numa_node = -1;  // -1: unknown or none
+  bool one_host = false;  // peers are processes of this host
+  int numa_node = -1;     // -1: unknown or none
 };
 
 enum class Access : std::uint8_t { kLocal = 0, kRemoteRead = 1, kRemoteWrite = 2, kRemoteReadWrite = 3 };

@@ -178,8 +178,9 @@ void continue_in_bulk(CallCore& call) noexcept {
 void Call::push(RegisteredBytes source, void (*done)(void*) noexcept, void* done_context) noexcept {
   CallCore& call = core_of(*this);
   XdrWriter& writer = results();
-  if (CallChunks* chunks = call.chunks;
-      chunks != nullptr && chunks->next_write_chunk < chunks->lists.write_chunk_count) {
+  if (CallChunks* chunks = call.chunks; chunks != nullptr &&
+                                        chunks->next_write_chunk < chunks->lists.write_chunk_count &&
+                                        chunks->next_write_chunk < call.serving->max_write_chunks) {
     const std::uint16_t chunk = chunks->next_write_chunk++;
     // RFC 8166 §4.3.2: an empty Write chunk asks for this result inline.
     if (chunks->lists.write_table[chunk].count != 0) {

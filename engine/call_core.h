@@ -12,6 +12,7 @@
 
 #include "engine/call.h"
 #include "engine/read_list.h"
+#include "engine/reply_cache.h"
 #include "pools/ring.h"
 
 namespace rodeo {
@@ -26,8 +27,9 @@ using ReturnRing = pools::MpscRing<CallCore*>;
 /// How a stage of a handler ended, and so what the poll loop does next.
 enum class Ending : std::uint8_t { kNone, kReply, kReject, kPull, kWaitForBuffer };
 
-/// RFC 8166 §3.5: how a Reply travels. kErrChunk: the Requester's chunks are too small for it.
-enum class ReplyForm : std::uint8_t { kMsg, kNomsg, kErrChunk };
+/// RFC 8166 §3.5: how a Reply travels. kErrChunk: the Requester's chunks are too small for it. kRemember: not decided,
+/// and the results are to be kept first (ReplyCache).
+enum class ReplyForm : std::uint8_t { kMsg, kNomsg, kErrChunk, kRemember };
 
 /// MSG_DENIED instead of MSG_ACCEPTED (RFC 5531 §9).
 enum class Denial : std::uint8_t { kNone, kRpcMismatch, kAuthError };
@@ -114,8 +116,9 @@ class CallCore final : public Call, public CallProgress {
   BulkArgument waiting_argument;
   std::array<Buffer, kMaxKept> kept_buffers;
   std::array<std::uint64_t, 4> user_state{};
-  CallCore* next = nullptr;    // in one queue at a time
-  ReturnRing* home = nullptr;  // for good
+  ReplyCache::Entry* remembered = nullptr;  // with kRemember
+  CallCore* next = nullptr;                 // in one queue at a time
+  ReturnRing* home = nullptr;               // for good
 
   /// Answered with success and no results, and it holds nothing but its message.
   [[nodiscard, gnu::always_inline]] bool plainly_answered() const noexcept {

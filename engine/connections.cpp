@@ -2,6 +2,7 @@
 #include "engine/connections.h"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 
 #include "dv/mlx5/provider.h"
@@ -46,19 +47,34 @@ Result<void> Connections<P>::listen(std::string_view address) {
 }
 
 template <dv::Provider P>
-Result<std::uint64_t> Connections<P>::begin_connect(std::string_view address, std::size_t loop, std::uint32_t credits) {
+Result<std::uint64_t> Connections<P>::begin_connect(std::string_view address, const ConnectOptions& asked) {
   auto parsed = dv::Address::parse(address);
   if (!parsed) return tl::unexpected(parsed.error());
-  if (credits == 0) credits = config_.credits;
-  if (loop >= loops_.size()) return fail(std::string(address), "there is no loop " + std::to_string(loop));
-  if (credits + kReceiveSlack > device_.capabilities().max_queue_depth) {
-    return fail(std::string(address), std::to_string(credits) + " credits are more than the device's queues hold",
-                "ask for at most " + std::to_string(device_.capabilities().max_queue_depth - kReceiveSlack));
+  ConnectOptions options = asked;
+  const auto& capabilities = device_.capabilities();
+  if (options.credits == 0) options.credits = config_.credits;
+  if (options.registration == Registration::kAuto) options.registration = config_.registration;
+  if (options.loop >= loops_.size()) {
+    return fail(std::string(address), "there is no loop " + std::to_string(options.loop));
+  }
+  if (options.credits + kReceiveSlack > capabilities.max_queue_depth) {
+    return fail(std::string(address),
+                std::to_string(options.credits) + " credits are more than the device's queues hold",
+                "ask for at most " + std::to_string(capabilities.max_queue_depth - kReceiveSlack));
+  }
+  if (options.registration == Registration::kPoolKey && config_.registration != Registration::kPoolKey) {
+    return fail(std::string(address), "this engine's pool has no key that a peer could use",
+                "open the engine with Registration::kPoolKey");
+  }
+  if (!possible(options.registration, capabilities)) {
+    return fail(std::string(address),
+                capabilities.name + " cannot do \"" + std::string(to_string(options.registration)) + '"',
+                "choose Registration::kPoolKey, for peers that are trusted with all of the pool");
   }
   const std::scoped_lock lock(mutex_);
-  auto id = device_.connect(*parsed, loops_[loop]->group());
+  auto id = device_.connect(*parsed, loops_[options.loop]->group());
   if (!id) return tl::unexpected(id.error());
-  attempts_[*id] = {std::string(address), loop, credits, false, {}};
+  attempts_[*id] = {std::string(address), options, false, {}};
   return static_cast<std::uint64_t>(*id);
 }
 
@@ -138,9 +154,12 @@ void Connections<P>::close_all() {
 }
 
 template <dv::Provider P>
-PrivateData Connections<P>::own_private_data() const {
-  // R stays 0: the pool's key is persistent and must never be invalidated remotely (RFC 8797 §3.2).
-  return {.send_size = config_.inline_send_bytes, .receive_size = config_.inline_receive_bytes};
+PrivateData Connections<P>::own_private_data(Registration registration) const {
+  // A Requester says R only where each of its handles may be invalidated remotely, which a key of the pool may never be
+  // (RFC 8797 §3.2).
+  return {.send_size = config_.inline_send_bytes,
+          .receive_size = config_.inline_receive_bytes,
+          .remote_invalidation = registration == Registration::kRemoteInvalidation};
 }
 
 template <dv::Provider P>
@@ -177,7 +196,7 @@ void Connections<P>::on_connect_request(const dv::CmEvent& event) {
     device_.destroy(event.id);
     return;
   }
-  if (auto made = make_link(event.id, loop, 0); !made) {
+  if (auto made = make_link(event.id, loop, nullptr); !made) {
     if (const auto link = links_.find(event.id); link != links_.end()) {
       // The device destroys what it rejects, and this QP has receives that must come back first.
       link->second.refusal = made.error().message();
@@ -187,9 +206,11 @@ void Connections<P>::on_connect_request(const dv::CmEvent& event) {
     }
     return;
   }
-  const PrivateData own = own_private_data();
-  const InlineThresholds thresholds = inline_thresholds(own, decode_private_data(event.private_data));
+  const PrivateData own = own_private_data(config_.registration);
+  const PrivateData peer = decode_private_data(event.private_data);
+  const InlineThresholds thresholds = inline_thresholds(own, peer);
   Link<P>& link = *links_[event.id].link;
+  link.may_invalidate = may_invalidate(own, peer);
   // Before accept(): the first Call may arrive as soon as the peer has the answer.
   engine_.run_on_loop(loop, [&] { loops_[loop]->establish(link, thresholds.outgoing, thresholds.incoming); });
   if (auto accepted = device_.accept(event.id, encode_private_data(own)); !accepted) close_link(event.id);
@@ -202,8 +223,9 @@ void Connections<P>::on_route_resolved(const dv::CmEvent& event) {
     device_.destroy(event.id);
     return;
   }
-  auto made = make_link(event.id, attempt->second.loop, attempt->second.credits);
-  if (made) made = device_.finish_connect(event.id, encode_private_data(own_private_data()));
+  const ConnectOptions& options = attempt->second.options;
+  auto made = make_link(event.id, options.loop, &options);
+  if (made) made = device_.finish_connect(event.id, encode_private_data(own_private_data(options.registration)));
   if (made) return;
   attempt->second.failure = made.error().message();
   close_or_destroy(event.id);
@@ -214,7 +236,8 @@ void Connections<P>::on_established(const dv::CmEvent& event) {
   const auto attempt = attempts_.find(event.id);
   const auto managed = links_.find(event.id);
   if (attempt == attempts_.end() || managed == links_.end()) return;  // the passive side was ready before
-  const InlineThresholds thresholds = inline_thresholds(own_private_data(), decode_private_data(event.private_data));
+  const PrivateData own = own_private_data(attempt->second.options.registration);
+  const InlineThresholds thresholds = inline_thresholds(own, decode_private_data(event.private_data));
   Link<P>& link = *managed->second.link;
   engine_.run_on_loop(link.loop, [&] { loops_[link.loop]->establish(link, thresholds.outgoing, thresholds.incoming); });
   attempt->second.established = true;
@@ -233,9 +256,12 @@ void Connections<P>::on_disconnected(const dv::CmEvent& event) {
 }
 
 template <dv::Provider P>
-Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, std::uint32_t requester_credits) {
-  const std::uint32_t credits = requester_credits != 0 ? requester_credits : config_.credits;
-  auto qp = device_.make_qp(id, {.send_depth = send_depth(credits), .receive_depth = credits + kReceiveSlack});
+Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, const ConnectOptions* options) {
+  const std::uint32_t credits = options != nullptr ? options->credits : config_.credits;
+  // Each window may be bound and invalidated while all calls are out.
+  const std::uint32_t windows = options != nullptr ? windows_of(*options) : 0;
+  auto qp =
+      device_.make_qp(id, {.send_depth = send_depth(credits) + 2 * windows, .receive_depth = credits + kReceiveSlack});
   if (!qp) return tl::unexpected(qp.error());
   Managed& managed = links_[id];
   managed.link = std::make_unique<Link<P>>();
@@ -244,19 +270,41 @@ Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, std::uint3
   link.qp = *qp;
   link.cm = id;
   link.loop = loop;
-  if (requester_credits != 0) {
-    xid_seed_ = xid_seed_ * 1664525U + 1013904223U;
-    managed.requester = std::make_unique<Requester<P>>(loops_[loop]->context(), link, requester_credits, xid_seed_);
-    link.requester = managed.requester.get();
-  }
+  Result<void> made;
+  if (options != nullptr) made = make_requester(id, managed, *options);
   bool enough = false;
   engine_.run_on_loop(loop, [&] { enough = loops_[loop]->attach(link); });
-  if (!enough) {
-    close_link(id);
-    return fail("connection", "there are not enough small buffers or Calls for its receives",
+  if (made && !enough) {
+    made = fail("connection", "there are not enough small buffers or Calls for its receives",
                 "raise --small-buffers or --connections, or lower --credits");
   }
+  if (!made) close_link(id);
+  return made;
+}
+
+template <dv::Provider P>
+Result<void> Connections<P>::make_requester(dv::CmId id, Managed& managed, const ConnectOptions& options) {
+  Link<P>& link = *managed.link;
+  xid_seed_ = xid_seed_ * 1664525U + 1013904223U;
+  managed.requester = std::make_unique<Requester<P>>(loops_[options.loop]->context(), link, options.credits, xid_seed_);
+  link.requester = managed.requester.get();
+  link.requester->set_registration(options.registration);
+  link.requester->set_silence_limit(static_cast<std::uint32_t>(config_.silence_limit.count()));
+  for (std::uint32_t left = windows_of(options); left != 0; --left) {
+    auto key = device_.allocate_window(id);
+    if (!key) return tl::unexpected(key.error());
+    link.requester->add_window(*key);
+  }
   return {};
+}
+
+/// Two for each call, and at least as many as the largest call needs.
+template <dv::Provider P>
+std::uint32_t Connections<P>::windows_of(const ConnectOptions& options) const {
+  if (options.registration == Registration::kPoolKey) return 0;
+  constexpr std::uint32_t kLargestCall = kMaxReadSegments + kMaxWriteChunks + 1;
+  const std::uint32_t most = std::min<std::uint32_t>(device_.capabilities().max_windows, WindowPool::kMost);
+  return std::min(std::max(2 * options.credits, kLargestCall), most);
 }
 
 template <dv::Provider P>
@@ -301,6 +349,49 @@ template <dv::Provider P>
 std::size_t Connections<P>::husk_count() const {
   const std::scoped_lock lock(mutex_);
   return husks_.size();
+}
+
+namespace {
+
+/// Never 0.
+[[nodiscard]] std::uint64_t coarse_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) + 1;
+}
+
+}  // namespace
+
+template <dv::Provider P>
+int Connections<P>::until_sweep() const {
+  const std::scoped_lock lock(mutex_);
+  std::uint32_t period = 0;
+  for (const auto& [id, managed] : links_) {
+    const std::uint32_t one = managed.requester == nullptr ? 0 : managed.requester->sweep_period();
+    if (one != 0 && (period == 0 || one < period)) period = one;
+  }
+  if (period == 0) return -1;
+  const std::uint64_t passed = coarse_ms() - swept_ms_;
+  return passed >= period ? 0 : static_cast<int>(period - passed);
+}
+
+template <dv::Provider P>
+void Connections<P>::sweep() {
+  if (until_sweep() != 0) return;
+  const std::uint64_t now = swept_ms_ = coarse_ms();
+  for (std::size_t loop = 0; loop < loops_.size(); ++loop) {
+    std::vector<Requester<P>*> requesters;
+    {
+      const std::scoped_lock lock(mutex_);
+      for (const auto& [id, managed] : links_) {
+        if (managed.requester != nullptr && managed.link->loop == loop) requesters.push_back(managed.requester.get());
+      }
+    }
+    if (requesters.empty()) continue;
+    // Unlocked, as calls end in it: what goes away is destroyed by process_events() alone, which this thread runs.
+    engine_.run_on_loop(loop, [&] {
+      for (Requester<P>* requester : requesters) requester->sweep(now);
+    });
+  }
 }
 
 template <dv::Provider P>

@@ -26,6 +26,12 @@ namespace rodeo {
 /// Receives of a Responder's QP beyond its credits: messages that are discarded use them, too.
 inline constexpr std::uint32_t kReceiveSlack = 8;
 
+/// Whether a device can do it; memory windows are those of type 2B.
+[[nodiscard]] constexpr bool possible(Registration registration, const dv::Capabilities& capabilities) noexcept {
+  if (registration == Registration::kPoolKey) return true;
+  return capabilities.memory_windows && (registration == Registration::kKeyPerCall || capabilities.remote_invalidate);
+}
+
 template <dv::Provider P>
 class Connections {
  public:
@@ -35,7 +41,7 @@ class Connections {
 
   [[nodiscard]] Result<void> listen(std::string_view address);
   /// As Engine says.
-  [[nodiscard]] Result<std::uint64_t> begin_connect(std::string_view address, std::size_t loop, std::uint32_t credits);
+  [[nodiscard]] Result<std::uint64_t> begin_connect(std::string_view address, const ConnectOptions& options);
   [[nodiscard]] Result<Connection*> finish_connect(std::uint64_t attempt);
   void abandon_connect(std::uint64_t attempt);
   void disconnect(const Connection* connection);
@@ -44,6 +50,10 @@ class Connections {
 
   /// Handles what has happened since the last call. Returns how much that was.
   std::size_t process_events();
+  /// Ends calls that have waited for too long, where it is time to look. Not from a callback of a call's.
+  void sweep();
+  /// Milliseconds until sweep() has something to do; negative: it will not have.
+  [[nodiscard]] int until_sweep() const;
   /// Whether process_events() should soon be called again.
   [[nodiscard]] bool anything_closing() const;
 
@@ -68,8 +78,7 @@ class Connections {
   /// A connect that is under way, or that failed.
   struct Attempt {
     std::string address;
-    std::size_t loop = 0;
-    std::uint32_t credits = 0;
+    ConnectOptions options;  // with nothing left open
     bool established = false;
     std::string failure;  // with what can be done about it
   };
@@ -79,12 +88,15 @@ class Connections {
   void on_route_resolved(const dv::CmEvent& event);
   void on_established(const dv::CmEvent& event);
   void on_disconnected(const dv::CmEvent& event);
-  Result<void> make_link(dv::CmId id, std::size_t loop, std::uint32_t requester_credits);
+  /// `options`: of a connection that we open; null at a Responder.
+  Result<void> make_link(dv::CmId id, std::size_t loop, const ConnectOptions* options);
+  Result<void> make_requester(dv::CmId id, Managed& managed, const ConnectOptions& options);
+  [[nodiscard]] std::uint32_t windows_of(const ConnectOptions& options) const;
   void close_link(dv::CmId id);
   /// Closes the link of `id`, or forgets the id when it never had one.
   void close_or_destroy(dv::CmId id);
   std::size_t reap_closed();
-  [[nodiscard]] PrivateData own_private_data() const;
+  [[nodiscard]] PrivateData own_private_data(Registration registration) const;
 
   Engine& engine_;
   const Config& config_;
@@ -98,6 +110,7 @@ class Connections {
   std::vector<dv::CmId> listeners_;
   std::atomic<std::size_t> link_count_{0};
   std::uint32_t xid_seed_;
+  std::uint64_t swept_ms_ = 0;
   bool stopped_ = false;
 };
 

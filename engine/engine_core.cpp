@@ -53,6 +53,8 @@ Result<void> EngineCore<P>::prepare() {
     return fail("bulk buffers", std::to_string(config_.bulk_bytes) + " bytes each is not possible",
                 "choose 4096 to 536870912");
   }
+  if (config_.max_read_bytes == 0) config_.max_read_bytes = 4 * std::uint64_t{config_.bulk_bytes};
+  if (auto chosen = choose_registration(); !chosen) return chosen;
   auto topology = pools::Topology::load();
   if (!topology) return tl::unexpected(topology.error());
   topology_ = std::make_unique<pools::Topology>(std::move(*topology));
@@ -99,8 +101,10 @@ Result<void> EngineCore<P>::prepare() {
   for (auto& sentence : topology_->numa_warnings(cores, memory_node, capabilities.numa_node)) {
     warnings_.push_back(std::move(sentence));
   }
-  auto region =
-      device_->register_memory(memory_->arena().bytes(), memory_->arena().fd(), 0, dv::Access::kRemoteReadWrite);
+  // Whoever exposes memory by windows, or not at all, gives nobody a key of the pool.
+  const auto access =
+      config_.registration == Registration::kPoolKey ? dv::Access::kRemoteReadWrite : dv::Access::kLocal;
+  auto region = device_->register_memory(memory_->arena().bytes(), memory_->arena().fd(), 0, access);
   if (!region) return tl::unexpected(region.error());
   region_ = *region;
   look_ticks_ = static_cast<std::uint64_t>(pools::tsc_hz() * 20e-6);
@@ -108,11 +112,33 @@ Result<void> EngineCore<P>::prepare() {
 }
 
 template <dv::Provider P>
+Result<void> EngineCore<P>::choose_registration() {
+  const auto& capabilities = device_->capabilities();
+  Registration& registration = config_.registration;
+  if (registration == Registration::kAuto) {
+    if (capabilities.one_host) {
+      registration = Registration::kPoolKey;
+    } else if (capabilities.memory_windows) {
+      registration = Registration::kKeyPerCall;
+    } else {
+      registration = Registration::kPoolKey;
+      warnings_.push_back(
+          capabilities.name +
+          " has no memory windows of type 2B, so peers get a key of the whole pool; connect to trusted ones only");
+    }
+  }
+  if (possible(registration, capabilities)) return {};
+  return fail("registration", capabilities.name + " cannot do \"" + std::string(to_string(registration)) + '"',
+              "choose the pool key, for peers that are trusted with all of the pool");
+}
+
+template <dv::Provider P>
 Result<void> EngineCore<P>::make_loops() {
   const std::size_t loop_count = std::max<std::size_t>(1, config_.poll_cores.size());
   const LoopLimits limits{.credits = config_.credits,
                           .message_bytes = static_cast<std::uint32_t>(memory_->small().buffer_bytes()),
-                          .calls = calls_per_loop(config_)};
+                          .calls = calls_per_loop(config_),
+                          .read_bytes = config_.max_read_bytes};
   std::vector<WorkRing*> rings;
   for (std::size_t i = 0; i < config_.worker_cores.size(); ++i) {
     auto ring = WorkRing::create(2 * loop_count * limits.calls);
@@ -144,6 +170,13 @@ EngineCore<P>::~EngineCore() {
 template <dv::Provider P>
 Result<void> EngineCore<P>::add_program(Program program) {
   if (started_) return fail(program.name, "the engine is running already", "add programs before start()");
+  for (Procedure& procedure : program.procedures) {
+    if (!procedure.remember_replies || procedure.handler == nullptr || config_.remembered_replies == 0) continue;
+    if (reply_cache_ == nullptr) {
+      reply_cache_ = std::make_unique<ReplyCache>(config_.remembered_replies, config_.remembered_bytes);
+    }
+    procedure = reply_cache_->wrap(program, procedure);
+  }
   return programs_.add(std::move(program));
 }
 
@@ -202,8 +235,8 @@ Result<void> EngineCore<P>::listen(std::string_view address) {
 }
 
 template <dv::Provider P>
-Result<std::uint64_t> EngineCore<P>::begin_connect(std::string_view address, std::size_t loop, std::uint32_t credits) {
-  auto attempt = connections_.begin_connect(address, loop, credits);
+Result<std::uint64_t> EngineCore<P>::begin_connect(std::string_view address, const ConnectOptions& options) {
+  auto attempt = connections_.begin_connect(address, options);
   wake_control();
   return attempt;
 }
@@ -214,9 +247,9 @@ Result<Connection*> EngineCore<P>::finish_connect(std::uint64_t attempt) {
 }
 
 template <dv::Provider P>
-Result<Connection*> EngineCore<P>::connect(std::string_view address, std::size_t loop, std::uint32_t credits,
+Result<Connection*> EngineCore<P>::connect(std::string_view address, const ConnectOptions& options,
                                            std::chrono::milliseconds timeout) {
-  auto attempt = begin_connect(address, loop, credits);
+  auto attempt = begin_connect(address, options);
   if (!attempt) return tl::unexpected(attempt.error());
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (;;) {
@@ -255,7 +288,10 @@ std::size_t EngineCore<P>::step() {
     const OnCore on_core(loop->context().memory);
     work += loop->step();
   }
-  if (time_to_look(work)) work += connections_.process_events();
+  if (time_to_look(work)) {
+    work += connections_.process_events();
+    connections_.sweep();
+  }
   return work;
 }
 
@@ -299,7 +335,9 @@ void EngineCore<P>::control_thread() {
   constexpr int kClosingMs = 1;
   while (!stop_control_.load()) {
     connections_.process_events();
-    const int timeout = connections_.anything_closing() ? kClosingMs : kIdleMs;
+    connections_.sweep();
+    int timeout = connections_.anything_closing() ? kClosingMs : kIdleMs;
+    if (const int sweep = connections_.until_sweep(); sweep >= 0) timeout = std::min(timeout, std::max(sweep, 1));
     epoll_event ready[2];
     ::epoll_wait(epoll, ready, 2, timeout);
     std::uint64_t count = 0;
@@ -365,6 +403,7 @@ std::vector<std::string> EngineCore<P>::describe() const {
   const auto list = [](const std::vector<unsigned>& cores) { return fmt::format("{}", fmt::join(cores, ",")); };
   lines.push_back(fmt::format("cores: poll {}, worker {}", threaded() ? list(config_.poll_cores) : "none (stepped)",
                               config_.worker_cores.empty() ? "none" : list(config_.worker_cores)));
+  lines.push_back(fmt::format("registration: {}", to_string(config_.registration)));
   auto& memory = *memory_;
   lines.push_back(
       fmt::format("memory: {} MiB in {} KiB pages; {} small buffers of {} bytes, {} bulk buffers of {} bytes",
@@ -392,6 +431,8 @@ std::vector<CounterValue> EngineCore<P>::counters() const {
     }
     out.push_back(value);
   }
+  out.push_back({"calls_replayed", "duplicates of Calls, answered with the Reply of their first run",
+                 reply_cache_ == nullptr ? 0 : reply_cache_->replayed()});
   return out;
 }
 

@@ -34,10 +34,13 @@ class EngineCore final : public Engine {
   void add_poller(std::size_t loop, std::function<std::size_t()> poller) override;
   Result<void> start() override;
   Result<void> listen(std::string_view address) override;
-  Result<Connection*> connect(std::string_view address, std::size_t loop, std::uint32_t credits,
+  using Engine::begin_connect;
+  using Engine::connect;
+  Result<Connection*> connect(std::string_view address, const ConnectOptions& options,
                               std::chrono::milliseconds timeout) override;
-  Result<std::uint64_t> begin_connect(std::string_view address, std::size_t loop, std::uint32_t credits) override;
+  Result<std::uint64_t> begin_connect(std::string_view address, const ConnectOptions& options) override;
   Result<Connection*> finish_connect(std::uint64_t attempt) override;
+  void abandon_connect(std::uint64_t attempt) override { connections_.abandon_connect(attempt); }
   void disconnect(Connection* connection) override;
   std::string why_closed(const Connection* connection) override;
   std::size_t step() override;
@@ -57,6 +60,7 @@ class EngineCore final : public Engine {
       : config_(config), device_(std::move(device)), connections_(*this, config_, *device_, loops_) {}
 
   Result<void> prepare();
+  Result<void> choose_registration();
   Result<void> make_loops();
   [[nodiscard]] bool threaded() const noexcept { return !config_.poll_cores.empty(); }
 
@@ -76,6 +80,7 @@ class EngineCore final : public Engine {
   std::shared_ptr<pools::Eal> eal_;
   std::unique_ptr<Memory> memory_;
   dv::MemoryRegion region_;
+  std::unique_ptr<ReplyCache> reply_cache_;  // when a procedure wants it
   ProgramTable programs_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<PollLoop<P>>> loops_;

@@ -51,8 +51,12 @@ const std::vector<Fault>& faults() {
   return kFaults;
 }
 
+/// Of all engines of the worlds that are made from now on.
+Registration matrix_registration = Registration::kPoolKey;
+
 [[nodiscard]] Config matrix_config() {
   Config config;
+  config.registration = matrix_registration;
   config.hugepages = false;
   config.credits = 16;
   config.connections = 2;
@@ -402,28 +406,50 @@ void run_faults(std::unique_ptr<World>& world, const Shape& shape, std::size_t w
   }
 }
 
-TEST(FaultMatrix, EveryShapeSurvivesAFaultAtEveryWorkRequest) {
-  // One of the faults is a delay, and the contents are right whatever is delayed.
-  proves("R8166-2.3-2", "R8166-2.3-3", "R8166-3.4.5-6", "R8166-4.5.3-1");
-  Total total;
+void run_all_faults(std::span<const std::size_t> windows, std::span<const Fault> all_faults, const std::string& prefix,
+                    Total& total) {
   for (const Shape& shape : test::shapes()) {
-    for (const std::size_t window : kWindows) {
-      for (const Fault& fault : faults()) {
+    for (const std::size_t window : windows) {
+      for (const Fault& fault : all_faults) {
         for (const bool at_requester : {true, false}) {
-          const std::string group = shape.name + "/" + std::to_string(window) + "/" + fault.name + "/" +
+          const std::string group = prefix + shape.name + "/" + std::to_string(window) + "/" + fault.name + "/" +
                                     (at_requester ? "requester" : "responder");
           if (!wanted(group)) continue;
           std::unique_ptr<World> world;
           run_faults(world, shape, window, fault, at_requester, group, total);
-          if (world != nullptr && !HasFailure()) {
+          if (world != nullptr && !testing::Test::HasFailure()) {
             const testing::ScopedTrace trace(__FILE__, __LINE__, group);
             world->finish();
           }
-          ASSERT_FALSE(HasFailure()) << "in " << group;
+          ASSERT_FALSE(testing::Test::HasFailure()) << "in " << group;
         }
       }
     }
   }
+}
+
+TEST(FaultMatrix, EveryShapeSurvivesAFaultAtEveryWorkRequest) {
+  // One of the faults is a delay, and the contents are right whatever is delayed.
+  proves("R8166-2.3-2", "R8166-2.3-3", "R8166-3.4.5-6", "R8166-4.5.3-1");
+  Total total;
+  run_all_faults(kWindows, faults(), "", total);
+  if (std::getenv("RODEO_FAULT_CASE") == nullptr) {
+    EXPECT_GT(total.cases, 1000U);
+  }
+}
+
+TEST(FaultMatrix, SoItDoesWithKeysOfSingleCalls) {
+  proves("R8166-4.5.4-2", "R8166-8.1-7", "ENG-MR-3");
+  Total total;
+  std::vector<Fault> with_windows = faults();
+  with_windows.push_back({"window_error", std::uint64_t{1} << MLX5_OPCODE_UMR, dv::soft::FaultAction::kSyndrome,
+                          MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, false});
+  constexpr std::size_t kManyCalls[] = {test::kMaxWindow};
+  for (const Registration registration : {Registration::kKeyPerCall, Registration::kRemoteInvalidation}) {
+    matrix_registration = registration;
+    run_all_faults(kManyCalls, with_windows, std::string(to_string(registration)) + "/", total);
+  }
+  matrix_registration = Registration::kPoolKey;
   if (std::getenv("RODEO_FAULT_CASE") == nullptr) {
     EXPECT_GT(total.cases, 1000U);
   }

@@ -23,6 +23,7 @@ enum class HeaderOutcome : std::uint8_t {
   kTruncated,             // a list runs past the octets received
   kBadDiscriminator,      // an optional-data word is neither 0 nor 1
   kChunkListTooComplex,   // more chunks or segments than we hold
+  kReadsTooLong,          // all Read chunks together are longer than the engine's limit
   kSegmentOverflow,       // offset + length over 64 bits, or a total over 32 bits
   kXidMismatch,           // the inline RPC message has another XID, or none
   kNomsgWithoutPayload,   // RDMA_NOMSG Call and no Position-zero Read chunk
@@ -60,6 +61,7 @@ inline constexpr std::array<HeaderOutcomeInfo, kHeaderOutcomeCount> kHeaderOutco
     {HeaderOutcome::kTruncated, "truncated", Answer::kErrChunk},
     {HeaderOutcome::kBadDiscriminator, "bad_discriminator", Answer::kErrChunk},
     {HeaderOutcome::kChunkListTooComplex, "chunk_list_too_complex", Answer::kErrChunk},
+    {HeaderOutcome::kReadsTooLong, "reads_too_long", Answer::kErrChunk},
     {HeaderOutcome::kSegmentOverflow, "segment_overflow", Answer::kErrChunk},
     {HeaderOutcome::kXidMismatch, "xid_mismatch", Answer::kErrChunk},
     {HeaderOutcome::kNomsgWithoutPayload, "nomsg_without_payload", Answer::kErrChunk},

@@ -74,12 +74,16 @@ struct Counted {
   }
 };
 
-TEST(HotPath, AHundredThousandCallsAllocateNothing) {
+void run_without_allocating(Registration registration) {
+  Config config = test::small_config();
+  config.registration = registration;
+  allocations = 0;
   test::Pair pair({.number = kProgram,
                    .version = 1,
                    .name = "test",
                    .procedures = {{.number = 0, .name = "NULL", .handler = null},
-                                  {.number = 1, .name = "MIRROR", .handler = mirror, .max_read_chunks = 1}}});
+                                  {.number = 1, .name = "MIRROR", .handler = mirror, .max_read_chunks = 1}}},
+                  config, config);
   Connection* connection = pair.connect(8);
   const CallTarget null_call(kProgram, 1, 0, {});
   const CallTarget mirror_call(kProgram, 1, 1, {});
@@ -114,6 +118,10 @@ TEST(HotPath, AHundredThousandCallsAllocateNothing) {
   EXPECT_EQ(seen.errors, 0U);
   EXPECT_GT(test::Pair::counter(*pair.server, "write_bytes_pushed"), kBulk * 5000);
 }
+
+TEST(HotPath, AHundredThousandCallsAllocateNothing) { run_without_allocating(Registration::kPoolKey); }
+TEST(HotPath, NorWithAKeyForEachCall) { run_without_allocating(Registration::kKeyPerCall); }
+TEST(HotPath, NorWithRemoteInvalidation) { run_without_allocating(Registration::kRemoteInvalidation); }
 
 }  // namespace
 }  // namespace rodeo

@@ -34,6 +34,7 @@ struct LinkBase {
   bool drain_posted = false;
   bool in_waiters = false;
   bool in_to_close = false;
+  bool may_invalidate = false;  // a Reply may invalidate a key of its Call's: both ends said so (RFC 8797 §4.1)
   CallQueue waiting_for_queue;  // replies and pulls that the send queue had no room for
   dv::CmId cm{};
   std::size_t loop = 0;

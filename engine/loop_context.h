@@ -26,10 +26,12 @@ struct LoopLimits {
   std::uint32_t credits = 128;         // most that one Requester is granted
   std::uint32_t message_bytes = 4096;  // of one receive buffer
   std::uint32_t calls = 1024;          // that may be unanswered at once on this loop
+  std::uint64_t read_bytes = 1 << 22;  // of all Read chunks of a Call together
 };
 
 /// A token is an index and, in its low two bits, what to do with it.
-enum class TokenKind : std::uint8_t { kCall = 1, kSmallBuffer = 2, kDrain = 3 };
+enum class TokenKind : std::uint8_t { kFence = 0, kCall = 1, kSmallBuffer = 2, kDrain = 3 };
+inline constexpr std::uint32_t kFirstFence = 1;  // of kFence's indexes, as token 0 means none
 [[nodiscard]] constexpr dv::Token make_token(TokenKind kind, std::uint32_t index) noexcept {
   return (index << 2U) | static_cast<std::uint32_t>(kind);
 }
@@ -62,7 +64,7 @@ struct LoopContext {
   std::vector<WorkRing*> workers;
   std::vector<Link<P>*> dirty;  // the first dirty_count: what has posted something since the last doorbell
   std::size_t dirty_count = 0;
-  std::vector<Link<P>*> waiters;   // links with Calls in waiting_for_queue
+  std::vector<Link<P>*> waiters;   // links that are to be looked at
   std::vector<Link<P>*> to_close;  // links that broke a rule, or could not be told that their peer did
 
   [[gnu::always_inline]] void count(Count counter, std::uint64_t n = 1) noexcept { counters.add(counter, n); }
@@ -85,6 +87,10 @@ struct LoopContext {
   void wait_for_queue(Link<P>& link, CallCore& call) noexcept {
     count(Count::kSendQueueWaits);
     link.waiting_for_queue.push(&call);
+    call_again(link);
+  }
+  /// The loop looks at the link in its next turn: something waits there, or it is to be closed.
+  void call_again(Link<P>& link) noexcept {
     if (link.in_waiters) return;
     link.in_waiters = true;
     waiters.push_back(&link);

@@ -45,7 +45,10 @@ struct Response {
 /// A scripted Responder. It takes each Call apart, reads what it names, and answers as it is told.
 class RequesterMatrix {
  public:
-  RequesterMatrix() : connection_(raw_.connect(4)), memory_(raw_.client().application_memory()) {}
+  explicit RequesterMatrix(Registration registration)
+      : raw_(encode_private_data({.send_size = kThreshold, .receive_size = kThreshold}), config_with(registration)),
+        connection_(raw_.connect(4)),
+        memory_(raw_.client().application_memory()) {}
 
   void run(const Request& request, const Response& response) {
     if (seen_cases_++ % kStride != 0 || ::testing::Test::HasFailure()) return;
@@ -78,6 +81,12 @@ class RequesterMatrix {
   [[nodiscard]] std::size_t long_replies() const noexcept { return long_replies_; }
 
  private:
+  [[nodiscard]] static Config config_with(Registration registration) {
+    Config config = small_config();
+    config.registration = registration;
+    return config;
+  }
+
   static constexpr std::size_t kRpcBytes = 40;
   static constexpr std::size_t kSinksAt = 32768;
   static constexpr std::size_t kMemory = 65536;
@@ -272,14 +281,17 @@ TEST(MessageMatrix, OurRequesterMakesEveryCombinationAndTakesEveryReply) {
          "R8166-3.5-3", "R8166-3.5-4", "R8166-3.5-6", "R8166-3.5-9", "R8166-3.5-10", "R8166-3.5-11", "R8166-4.3.1-1",
          "R8166-4.3.1-2", "R8166-4.3.2-1", "R8166-4.3.2-3", "R8166-4.3.2-6", "R8166-4.3.2-9", "R8166-4.3.3-1",
          "R8166-4.3.3-2", "R8166-6.1-6", "R8267-6.4-8", "ENG-RC-3", "ENG-RD-4", "ENG-SEG-4", "ENG-SEG-5");
-  RequesterMatrix matrix;
-  for (const Request& request : requests()) {
-    for (const Response& response : responses(request)) matrix.run(request, response);
+  for (const Registration registration :
+       {Registration::kPoolKey, Registration::kKeyPerCall, Registration::kRemoteInvalidation}) {
+    RequesterMatrix matrix(registration);
+    for (const Request& request : requests()) {
+      for (const Response& response : responses(request)) matrix.run(request, response);
+    }
+    EXPECT_GT(matrix.long_calls(), matrix.ran() / 10);
+    EXPECT_GT(matrix.long_replies(), matrix.ran() / 10);
+    std::printf("message matrix, our Requester, %s: %zu cases (%zu Long Calls, %zu Long Replies)\n",
+                std::string(to_string(registration)).c_str(), matrix.ran(), matrix.long_calls(), matrix.long_replies());
   }
-  EXPECT_GT(matrix.long_calls(), matrix.ran() / 10);
-  EXPECT_GT(matrix.long_replies(), matrix.ran() / 10);
-  std::printf("message matrix, our Requester: %zu cases (%zu Long Calls, %zu Long Replies)\n", matrix.ran(),
-              matrix.long_calls(), matrix.long_replies());
 }
 
 }  // namespace

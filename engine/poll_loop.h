@@ -213,6 +213,14 @@ class PollLoop {
     }
   }
 
+  /// A message that made one of our keys unusable.
+  void on_invalidating_message(Link<P>& link, std::byte* buffer, const dv::Completion& completion) noexcept {
+    if (link.requester == nullptr || completion.byte_count > context_.limits.message_bytes) {
+      return on_forged(link, buffer);
+    }
+    link.requester->on_invalidating_message(buffer, completion.byte_count, completion.invalidated_key);
+  }
+
   /// Completions of the send queue, errors, messages that invalidated a key of ours, and what nobody knows.
   [[gnu::noinline]] void on_rare(const Arrival& arrival, const Rare& rare) noexcept {
     if (arrival.link == nullptr) return context_.count(Count::kStaleCompletions);
@@ -220,9 +228,11 @@ class PollLoop {
     const dv::Completion& completion = rare.completion;
     if (completion.status != dv::Status::kSuccess) return on_error(link, rare);
     if (completion.kind == dv::CompletionKind::kSendQueue) {
-      link.qp->retire_send(completion, [&](dv::Token token) { on_token(token, dv::Status::kSuccess); });
+      link.qp->retire_send(completion, [&](dv::Token token) { on_token(link, token, dv::Status::kSuccess); });
     } else if (rare.buffer == nullptr) {
       on_forged(link, nullptr);
+    } else if (completion.kind == dv::CompletionKind::kReceiveInvalidate) {
+      on_invalidating_message(link, rare.buffer, completion);
     } else {
       on_message(link, rare.buffer, completion.byte_count);
     }
@@ -244,7 +254,7 @@ class PollLoop {
     context_.count(Count::kErrorCompletions);
     begin_close(link);
     if (rare.completion.kind == dv::CompletionKind::kSendQueue) {
-      link.qp->retire_send(rare.completion, [&](dv::Token token) { on_token(token, rare.completion.status); });
+      link.qp->retire_send(rare.completion, [&](dv::Token token) { on_token(link, token, rare.completion.status); });
     } else if (rare.buffer != nullptr) {
       give_back(link, rare.buffer);
     }
@@ -256,7 +266,7 @@ class PollLoop {
     if (link.requester == nullptr) ++context_.receive_slots;
   }
 
-  [[gnu::always_inline]] void on_token(dv::Token token, dv::Status status) noexcept {
+  [[gnu::always_inline]] void on_token(Link<P>& link, dv::Token token, dv::Status status) noexcept {
     const std::uint32_t index = token >> 2U;
     switch (static_cast<TokenKind>(token & 3U)) {
       case TokenKind::kCall:
@@ -264,6 +274,10 @@ class PollLoop {
         break;
       case TokenKind::kSmallBuffer:
         context_.memory.put_small(context_.memory.memory().small().at(index));
+        break;
+      case TokenKind::kFence:
+        // One that failed: its call ends with the connection.
+        if (status == dv::Status::kSuccess) link.requester->on_fenced(index);
         break;
       case TokenKind::kDrain:
         break;
@@ -281,8 +295,8 @@ class PollLoop {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < context_.waiters.size(); ++i) {
       Link<P>* link = context_.waiters[i];
-      responder_.retry(*link);
-      if (link->waiting_for_queue.empty()) {
+      link->requester != nullptr ? link->requester->retry_fences() : responder_.retry(*link);
+      if (link->waiting_for_queue.empty() && (link->requester == nullptr || !link->requester->fences_wait())) {
         link->in_waiters = false;
       } else {
         context_.waiters[kept++] = link;
@@ -336,9 +350,11 @@ class PollLoop {
   void detach(Link<P>& link) noexcept {
     table_.erase(link.qp->qpn());
     if (expecting_ == &link) expecting_ = nullptr;
+    std::erase(context_.waiters, &link);
     --links_;
     context_.count(Count::kConnectionsClosed);
     if (link.requester != nullptr) link.requester->fail_all();
+    std::erase(context_.to_close, &link);
     link.state = LinkState::kClosed;
     link.closed.store(true, std::memory_order_release);
   }

@@ -26,6 +26,11 @@ struct Procedure {
   Placement placement = Placement::kPollCore;
   /// DDP-eligible arguments: a Call with more data Read chunks is answered ERR_CHUNK unseen (RFC 8166 §6.1).
   std::uint32_t max_read_chunks = 0;
+  /// DDP-eligible results: whatever else is pushed goes inline, also where there is a Write chunk for it.
+  std::uint32_t max_write_chunks = UINT32_MAX;
+  /// A Call that is sent again gets the Reply of its first run, and does not run: for what must not happen twice. See
+  /// Config::remembered_replies.
+  bool remember_replies = false;
 };
 
 struct Program {

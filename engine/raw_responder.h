@@ -36,8 +36,9 @@ class RawResponder {
   RawResponder(const RawResponder&) = delete;
   RawResponder& operator=(const RawResponder&) = delete;
 
-  Connection* connect(std::uint32_t credits) {
-    const std::uint64_t attempt = must(client_->begin_connect(address_, 0, credits));
+  Connection* connect(std::uint32_t credits) { return connect_with({.credits = credits}); }
+  Connection* connect_with(const ConnectOptions& options) {
+    const std::uint64_t attempt = must(client_->begin_connect(address_, options));
     for (int i = 0; i < 100000; ++i) {
       turn();
       if (Connection* connection = must(client_->finish_connect(attempt))) return connection;
@@ -45,6 +46,7 @@ class RawResponder {
     ADD_FAILURE() << "the connection was not established";
     return nullptr;
   }
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
   /// What the next accept says.
   void set_private_data(std::span<const std::byte> bytes) { private_data_.assign(bytes.begin(), bytes.end()); }
   [[nodiscard]] const std::vector<std::byte>& received_private_data() const noexcept { return received_private_data_; }
@@ -76,12 +78,15 @@ class RawResponder {
 
   /// Sends are not followed by a turn of the client.
   void send(std::span<const std::byte> message) {
-    std::byte* at = arena_->bytes().data() + kSendAt + sent_ % kSendSlots * kBuffer;
-    std::ranges::copy(message, at);
-    const dv::Sge sge{at, static_cast<std::uint32_t>(message.size()), region_.lkey};
+    const dv::Sge sge = staged(message);
     ASSERT_TRUE(qp_->post_send({&sge, 1}, 1));
     qp_->ring_doorbell();
-    ++sent_;
+  }
+  /// With Invalidate.
+  void send_invalidating(std::span<const std::byte> message, std::uint32_t key) {
+    const dv::Sge sge = staged(message);
+    ASSERT_TRUE(qp_->post_send_invalidate({&sge, 1}, key, 1));
+    qp_->ring_doorbell();
   }
   /// Polls this end alone. How many of our Sends have been received by the client's QP.
   [[nodiscard]] std::uint64_t delivered() {
@@ -98,7 +103,21 @@ class RawResponder {
     transfer(length, handle, offset, false);
     return {memory(), memory() + length};
   }
+  /// Whether the client's device lets us; if not, the connection is lost. The client has no turn meanwhile.
+  [[nodiscard]] bool try_write(std::span<const std::byte> bytes, std::uint32_t handle, std::uint64_t offset) {
+    std::memcpy(memory(), bytes.data(), bytes.size());
+    return try_transfer(bytes.size(), handle, offset, true);
+  }
+  [[nodiscard]] bool try_read(std::size_t length, std::uint32_t handle, std::uint64_t offset) {
+    return try_transfer(length, handle, offset, false);
+  }
   [[nodiscard]] bool failed() const noexcept { return failed_; }
+  /// Ends the connection, as a Responder does that has had enough.
+  void hang_up() {
+    device_->move_to_error(*qp_);
+    device_->disconnect(id_);
+  }
+  [[nodiscard]] std::uint32_t connections_made() const noexcept { return connections_made_; }
   /// As when this process dies. Only the client may be used from here on.
   void die() { device_.reset(); }
 
@@ -112,20 +131,30 @@ class RawResponder {
 
   [[nodiscard]] std::byte* memory() noexcept { return arena_->bytes().data() + kMemoryAt; }
 
+  [[nodiscard]] dv::Sge staged(std::span<const std::byte> message) {
+    std::byte* at = arena_->bytes().data() + kSendAt + sent_++ % kSendSlots * kBuffer;
+    std::ranges::copy(message, at);
+    return {at, static_cast<std::uint32_t>(message.size()), region_.lkey};
+  }
+
   void transfer(std::size_t length, std::uint32_t handle, std::uint64_t offset, bool is_write) {
+    EXPECT_TRUE(try_transfer(length, handle, offset, is_write));
+  }
+  [[nodiscard]] bool try_transfer(std::size_t length, std::uint32_t handle, std::uint64_t offset, bool is_write) {
     const dv::Sge sge{memory(), static_cast<std::uint32_t>(length), region_.lkey};
     transferred_ = false;
-    ASSERT_TRUE(is_write ? qp_->post_write({&sge, 1}, {offset, handle}, kTransfer)
+    EXPECT_TRUE(is_write ? qp_->post_write({&sge, 1}, {offset, handle}, kTransfer)
                          : qp_->post_read({&sge, 1}, {offset, handle}, kTransfer));
     qp_->ring_doorbell();
-    for (int i = 0; i < 1000 && !transferred_; ++i) poll();
-    EXPECT_TRUE(transferred_);
+    for (int i = 0; i < 1000 && !transferred_ && !failed_; ++i) poll();
+    return transferred_;
   }
 
   void poll() {
     poll_events();
     dv::Completion completion;
     while (dv::poll_into(*group_, {&completion, 1}) != 0) {
+      if (completion.qpn != qp_->qpn()) continue;  // of a connection that has gone
       if (completion.status != dv::Status::kSuccess) failed_ = true;
       if (completion.kind == dv::CompletionKind::kSendQueue) {
         qp_->retire_send(completion, [&](dv::Token token) {
@@ -154,6 +183,9 @@ class RawResponder {
       }
       qp_->publish_receives();
       EXPECT_TRUE(device_->accept(event->id, private_data_));
+      id_ = event->id;
+      failed_ = false;
+      ++connections_made_;
     }
   }
 
@@ -165,6 +197,8 @@ class RawResponder {
   dv::MemoryRegion region_;
   dv::mlx5::PollGroup* group_ = nullptr;
   dv::mlx5::Qp* qp_ = nullptr;
+  dv::CmId id_{};
+  std::uint32_t connections_made_ = 0;
   std::vector<std::vector<std::byte>> received_;
   std::uint64_t sent_ = 0;
   std::uint64_t completed_ = 0;

@@ -13,6 +13,7 @@
 // has completed.
 
 #include <cstring>
+#include <optional>
 
 #include "engine/loop_context.h"
 #include "engine/receive_credit.h"
@@ -180,7 +181,8 @@ class ReplyPoster {
     const std::size_t header = call.chunks != nullptr ? reply_header_size(call.chunks->lists) : kMinHeaderBytes;
     const std::size_t payload = call.form == ReplyForm::kNomsg ? 0 : payload_bytes(call);
     const std::size_t total = header + payload;
-    if (total <= link.qp->max_inline()) {
+    const std::optional<std::uint32_t> key = key_to_invalidate(call, link);
+    if (total <= link.qp->max_inline() && !key) {
       std::byte* out = link.qp->post_inline_send(static_cast<std::uint32_t>(total));
       if (out == nullptr) return false;
       write_message(call, link, {out, total}, header);
@@ -189,7 +191,7 @@ class ReplyPoster {
                     payload - kAcceptedReplyBytes);
       }
       loop_.count(Count::kRepliesInline);
-    } else if (!post_from_buffer(call, link, header, payload)) {
+    } else if (!post_from_buffer(call, link, header, payload, key)) {
       return false;
     }
     loop_.mark_dirty(link);
@@ -200,8 +202,19 @@ class ReplyPoster {
     return true;
   }
 
-  /// A message too long to be inline goes out of the results' own buffer, in front of which there is room for headers.
-  [[nodiscard]] bool post_from_buffer(CallCore& call, Link<P>& link, std::size_t header, std::size_t payload) noexcept {
+  /// A key of this very Call, all of whose RDMA has been posted or is over (RFC 8797 §4.1). Where there are several,
+  /// the Requester invalidates them itself.
+  [[nodiscard]] static std::optional<std::uint32_t> key_to_invalidate(const CallCore& call,
+                                                                      const Link<P>& link) noexcept {
+    if (!link.may_invalidate || call.chunks == nullptr) [[likely]]
+      return std::nullopt;
+    return only_handle(call.chunks->lists);
+  }
+
+  /// A message that is too long to be inline, or invalidates a key, goes out of the results' own buffer, in front of
+  /// which there is room for headers.
+  [[nodiscard]] bool post_from_buffer(CallCore& call, Link<P>& link, std::size_t header, std::size_t payload,
+                                      std::optional<std::uint32_t> key) noexcept {
     std::byte* buffer = call.results_buffer;
     const bool own = buffer != nullptr && call.form == ReplyForm::kMsg && call.ending == Ending::kReply;
     if (link.qp->send_room() < 2) return false;
@@ -212,7 +225,10 @@ class ReplyPoster {
                                   : make_token(TokenKind::kCall, call.index);
     write_message(call, link, {buffer, header + payload}, header);
     const dv::Sge sge = loop_.sge(buffer, header + payload);
-    if (!link.qp->post_send({&sge, 1}, token)) return false;  // cannot be: there was room
+    const bool posted =
+        key ? link.qp->post_send_invalidate({&sge, 1}, *key, token) : link.qp->post_send({&sge, 1}, token);
+    if (!posted) return false;  // cannot be: there was room
+    if (key) loop_.count(Count::kKeysInvalidated);
     if (own && small) {
       loop_.memory.memory().small().set_owner(buffer, pools::Owner::kSend);
       call.results_buffer = nullptr;

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/requester.h"
 
+#include "dv/mlx5/provider.h"
+#include "dv/verbs/provider.h"
+#include "engine/requester_calls.h"
+#include "engine/requester_ends.h"
+#include "engine/requester_replies.h"
 #include "engine/transport_header.h"
 
 namespace rodeo {
@@ -27,8 +32,34 @@ std::string_view to_string(CallError error) noexcept {
       return "bad reply";
     case CallError::kConnectionLost:
       return "connection lost";
+    case CallError::kTimedOut:
+      return "timed out";
+    case CallError::kCancelled:
+      return "cancelled";
+    case CallError::kNotSent:
+      return "not sent";
   }
   return "unknown";
+}
+
+Ran Reply::ran() const noexcept {
+  switch (error) {
+    case CallError::kDenied:
+    case CallError::kErrVers:
+    case CallError::kNotSent:
+      return Ran::kNo;
+    case CallError::kBadReply:
+      return Ran::kYes;
+    case CallError::kErrChunk:  // before the handler, or when what it returned did not fit
+    case CallError::kConnectionLost:
+    case CallError::kTimedOut:
+    case CallError::kCancelled:
+      return Ran::kPerhaps;
+    case CallError::kNone:
+      break;
+  }
+  if (accept_stat == AcceptStat::kSuccess) return Ran::kYes;
+  return accept_stat == AcceptStat::kSystemErr ? Ran::kPerhaps : Ran::kNo;
 }
 
 std::string_view to_string(SubmitOutcome outcome) noexcept {
@@ -48,5 +79,8 @@ std::string_view to_string(SubmitOutcome outcome) noexcept {
   }
   return "unknown";
 }
+
+template class Requester<dv::mlx5::Provider>;
+template class Requester<dv::verbs::Provider>;
 
 }  // namespace rodeo

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "engine/buffer.h"
+#include "engine/registration.h"
 #include "engine/rpc_message.h"
 #include "engine/xdr_reader.h"
 
@@ -58,8 +59,14 @@ enum class CallError : std::uint8_t {
   kErrVers,         // RDMA_ERROR ERR_VERS
   kBadReply,        // the Reply breaks a rule that ends the RPC (RFC 8166 §6.1)
   kConnectionLost,  // nobody knows whether the Call ran
+  kTimedOut,        // no Reply within CallOptions::timeout_ms
+  kCancelled,       // Connection::cancel()
+  kNotSent,         // given up before it was ever sent (PersistentConnection)
 };
 [[nodiscard]] std::string_view to_string(CallError error) noexcept;
+
+/// Whether the Responder's handler has run for a call.
+enum class Ran : std::uint8_t { kNo, kPerhaps, kYes };
 
 /// What a completion gets. Valid during the callback only.
 struct Reply {
@@ -68,6 +75,8 @@ struct Reply {
   std::span<const std::byte> results;      // XDR results, inline or from the Reply chunk
   std::span<const std::uint32_t> written;  // octets placed in each of the Call's `sinks`
   [[nodiscard]] bool ok() const noexcept { return error == CallError::kNone && accept_stat == AcceptStat::kSuccess; }
+  /// Whether the call may safely be made again although it must not run twice: only after kNo.
+  [[nodiscard]] Ran ran() const noexcept;
   [[nodiscard]] XdrReader reader() const noexcept { return XdrReader(results); }
 };
 
@@ -86,11 +95,43 @@ struct CallRequest {
   void* context = nullptr;
 };
 
+/// When a call that is cancelled or times out gives back the memory that it lent, its `sources` and `sinks`. A call
+/// that lent none ends at once in any case.
+enum class Reclaim : std::uint8_t {
+  /// With its late Reply, or when the connection has gone. The Responder may use the memory until then.
+  kWhenAnswered,
+  /// As soon as the Responder cannot reach it any more. Its windows are invalidated, and a Responder that uses them all
+  /// the same loses the connection. Where the Responder has a key that cannot be taken from it
+  /// (Registration::kPoolKey),
+  /// or may be about to invalidate one itself (kRemoteInvalidation), the connection is closed.
+  kAtOnce,
+};
+
+/// What most calls do without.
+struct CallOptions {
+  std::uint32_t timeout_ms = 0;  // 0: none. Looked at about eight times within the shortest in use, at most every
+                                 // millisecond; a call never ends early
+  Reclaim reclaim = Reclaim::kWhenAnswered;  // after the timeout
+  std::uint32_t xid = 0;  // not 0: of an earlier transmission of this very call, on a connection that has gone
+                          // (RFC 5531 §9), which asked for as many credits. kNoCredit while another call has its place
+};
+
+/// Names one call of one connection, also when it is over.
+struct CallHandle {
+  std::uint32_t xid = 0;
+};
+
+enum class CancelOutcome : std::uint8_t {
+  kEnded,    // on_reply has been called, with kCancelled
+  kPending,  // on_reply will be called, with kCancelled, when the memory is out of the Responder's reach
+  kUnknown,  // the call is over, or its Reply has come and is about to be delivered
+};
+
 enum class SubmitOutcome : std::uint8_t {
   kPosted,         // on_reply will be called once
   kNoCredit,       // as many calls are out as the Responder granted: try again after a completion
   kSendQueueFull,  // try again after a completion
-  kNoBuffer,       // a pool is empty: try again after a completion
+  kNoBuffer,       // a pool is empty, or no memory window is free: try again after a completion
   kTooLarge,       // arguments or results exceed the bulk buffer size, or there are too many chunks
   kClosed,         // the connection is gone
 };
@@ -104,10 +145,19 @@ class Connection {
 
   /// Posts one call; it leaves with the burst that the loop is in. Anything but kPosted means nothing happened.
   [[nodiscard]] virtual SubmitOutcome submit(const CallRequest& request) noexcept = 0;
+  /// The same with options; `handle` then names the call.
+  [[nodiscard]] virtual SubmitOutcome submit(const CallRequest& request, const CallOptions& options,
+                                             CallHandle& handle) noexcept = 0;
+  /// Ends a call without its Reply. The Call stays in flight, and its credit in use, until the late Reply comes and is
+  /// dropped: the Responder does not know.
+  virtual CancelOutcome cancel(CallHandle call, Reclaim reclaim = Reclaim::kWhenAnswered) noexcept = 0;
 
   /// How many more calls could be submitted now.
   [[nodiscard]] virtual std::uint32_t credits_left() const noexcept = 0;
+  /// Calls without a Reply, those that were cancelled or timed out among them.
   [[nodiscard]] virtual std::uint32_t in_flight() const noexcept = 0;
+  /// How the Responder reaches the memory of our Calls; never kAuto.
+  [[nodiscard]] virtual Registration registration() const noexcept = 0;
   /// Any core.
   [[nodiscard]] virtual bool open() const noexcept = 0;
   [[nodiscard]] virtual std::uint32_t call_threshold() const noexcept = 0;

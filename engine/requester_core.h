@@ -7,11 +7,15 @@
 // index and a generation, so a Reply finds its slot by arithmetic and a late or forged one is recognised. A plain call
 // is the target's prepared headers, copied into an inline WQE, with XID and credits patched in.
 //
-// Receives are posted for as many calls as we may ever have out, before the first Send, and each goes back before the
-// callback of its Reply returns (RFC 8166 §3.3.1). A slot stays taken until its Reply or the end of the connection,
-// whatever the application does meanwhile: the peer may still use its memory.
+// Receives are posted for as many calls as we may ever have out, before the first Send, and each goes back when the
+// callback of its Reply has returned (RFC 8166 §3.3.1). A slot stays taken until its Reply or the end of the
+// connection, whatever the application does meanwhile: the peer may still use its memory.
+//
+// What a plain call does is here. What calls with chunks do beyond it is in requester_calls.h, Replies of every other
+// form in requester_replies.h, and how a call ends, with its memory out of the peer's reach, in requester_ends.h.
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -19,7 +23,7 @@
 #include "engine/loop_context.h"
 #include "engine/requester.h"
 #include "engine/transport_header.h"
-#include "engine/xdr_pad.h"
+#include "engine/window_pool.h"
 
 namespace rodeo {
 
@@ -34,7 +38,9 @@ class Requester final : public Connection {
         mask_(std::bit_ceil(credits) - 1),
         slots_(std::make_unique<Slot[]>(mask_ + 1)),
         free_(std::make_unique<std::uint32_t[]>(credits)),
-        extras_(std::make_unique_for_overwrite<Extras[]>(credits)) {
+        extras_(std::make_unique_for_overwrite<Extras[]>(credits)),
+        windows_(xid_seed),
+        ages_(std::make_unique<Age[]>(credits)) {
     for (std::uint32_t i = 0; i < credits; ++i) {
       free_[i] = credits - 1 - i;
       slots_[i].key = (xid_seed & ~mask_) | i;
@@ -58,6 +64,10 @@ class Requester final : public Connection {
     return SubmitOutcome::kPosted;
   }
 
+  [[nodiscard]] SubmitOutcome submit(const CallRequest& request, const CallOptions& options,
+                                     CallHandle& handle) noexcept override;
+  CancelOutcome cancel(CallHandle call, Reclaim reclaim) noexcept override;
+
   [[nodiscard]] std::uint32_t credits_left() const noexcept override {
     return in_flight_ < limit_ ? limit_ - in_flight_ : 0;
   }
@@ -66,9 +76,14 @@ class Requester final : public Connection {
   [[nodiscard]] std::uint32_t call_threshold() const noexcept override { return link_.call_threshold; }
   [[nodiscard]] std::uint32_t reply_threshold() const noexcept override { return link_.reply_threshold; }
   [[nodiscard]] Buffer make_buffer(std::size_t bytes) noexcept override { return loop_.memory.make_buffer(bytes); }
+  [[nodiscard]] Registration registration() const noexcept override { return registration_; }
 
   [[nodiscard]] Link<P>& link() noexcept { return link_; }
   [[nodiscard]] std::uint32_t receives_wanted() const noexcept { return asked_; }
+
+  /// Before the connection is used, on the control side: how the peer reaches our memory, and through which windows.
+  void set_registration(Registration registration) noexcept { registration_ = registration; }
+  void add_window(std::uint32_t key) { windows_.add(key); }
 
   /// The connection is up. Release: pairs with open().
   void establish() noexcept {
@@ -103,17 +118,27 @@ class Requester final : public Connection {
         return repost(buffer);
       }
     }
-    on_uncommon(buffer, length);
-    repost(buffer);
+    if (!on_uncommon(buffer, length)) repost(buffer);
   }
+  /// The same when the message's arrival made `key`, a window's, unusable (RFC 8797 §4.1).
+  void on_invalidating_message(std::byte* buffer, std::uint32_t length, std::uint32_t key) noexcept;
 
+  // How calls end; see requester_ends.h.
+
+  /// All windows of the call in slot `index` are invalidated.
+  void on_fenced(std::uint32_t index) noexcept;
+  /// The send queue may have room again for invalidations.
+  void retry_fences() noexcept;
+  [[nodiscard]] bool fences_wait() const noexcept { return waiting_count_ != 0; }
+  /// Ends calls that have waited for too long. Once per sweep_period(). `now_ms` is a coarse clock's time, never 0.
+  void sweep(std::uint64_t now_ms) noexcept;
+  /// Milliseconds; 0: never. Runs on: any.
+  [[nodiscard]] std::uint32_t sweep_period() const noexcept;
+  /// A Call without a Reply for so long means that the peer has gone: RC has no keep-alive. 0: never.
+  void set_silence_limit(std::uint32_t milliseconds) noexcept { silence_ms_ = milliseconds; }
   /// Ends every call: the connection has gone, and with it the peer's reach into our memory.
-  [[gnu::noinline, gnu::cold]] void fail_all() noexcept {
-    close();
-    for (std::uint32_t i = 0; i < asked_; ++i) {
-      if (slots_[i].key >= kPlain) fail(slots_[i], CallError::kConnectionLost);
-    }
-  }
+  void fail_all() noexcept;
+
   void close() noexcept {
     open_.store(false, std::memory_order_release);
     limit_ = 0;
@@ -123,14 +148,16 @@ class Requester final : public Connection {
   // What a slot's key has beside the XID: nothing while it is free.
   static constexpr std::uint64_t kPlain = std::uint64_t{1} << 32U;
   static constexpr std::uint64_t kWithExtras = std::uint64_t{2} << 32U;
+  static constexpr std::uint64_t kAbandoned = std::uint64_t{4} << 32U;  // the application has been told that it is over
   struct Slot {
     ReplyHandler on_reply = nullptr;
     void* context = nullptr;
     std::uint64_t key = 0;
     [[nodiscard]] std::uint32_t xid() const noexcept { return static_cast<std::uint32_t>(key); }
     [[nodiscard]] bool has_extras() const noexcept { return (key & kWithExtras) != 0; }
+    [[nodiscard]] bool abandoned() const noexcept { return (key & kAbandoned) != 0; }
   };
-  /// What a call with chunks holds until its Reply.
+  /// What a call with chunks holds until its Reply, and until its memory is out of the peer's reach.
   struct Extras {
     ChunkLists lists;
     Buffer long_call;
@@ -138,8 +165,23 @@ class Requester final : public Connection {
     std::array<std::uint32_t, kMaxWriteChunks> written;
     std::uint32_t sink_count = 0;
     std::size_t max_results = 0;
+    WindowList windows;
+    CallError verdict = CallError::kNone;  // cancelled or timed out: how it ends whatever comes
+    bool lends = false;                    // memory of the application's
+    bool replied = false;                  // nothing more will come for it
+    bool fencing = false;                  // its windows are being invalidated
+    std::uint32_t next_waiting = 0;
+    std::byte* message = nullptr;  // the receive buffer that `ending` points into
+    Reply ending;                  // what the application will be told
 
     Extras() noexcept {}
+  };
+  /// Since when a slot has been taken, as far as sweeps have seen.
+  struct Age {
+    std::uint32_t xid = 0;
+    std::uint32_t timeout_ms = 0;
+    std::uint64_t since_ms = 0;  // 0: no sweep has seen it
+    Reclaim reclaim = Reclaim::kWhenAnswered;
   };
 
   /// Takes a slot for a plain call whose message is in its WQE, and makes the message its own.
@@ -212,34 +254,6 @@ class Requester final : public Connection {
     if (open_.load(std::memory_order_relaxed)) limit_ = std::clamp(granted, 1U, asked_);
   }
 
-  /// Ends a call without a Reply that says how its RPC went.
-  void fail(Slot& slot, CallError error) noexcept {
-    Reply reply;
-    reply.error = error;
-    loop_.count(Count::kRequestsFailed);
-    complete(slot, reply);
-  }
-
-  /// Frees the slot, then tells the application, which may submit at once.
-  [[gnu::noinline]] void complete(Slot& slot, Reply& reply) noexcept {
-    const ReplyHandler on_reply = slot.on_reply;
-    void* context = slot.context;
-    const auto index = static_cast<std::uint32_t>(&slot - slots_.get());
-    // All of it moves here, so that the callback finds the slot free.
-    Buffer long_call;
-    Buffer long_reply;
-    std::array<std::uint32_t, kMaxWriteChunks> written;
-    if (slot.has_extras()) {
-      Extras& extras = extras_[index];
-      long_call = std::move(extras.long_call);
-      long_reply = std::move(extras.long_reply);
-      written = extras.written;
-      reply.written = {written.data(), extras.sink_count};
-    }
-    free_slot(slot, index);
-    on_reply(context, reply);
-  }
-
   [[gnu::always_inline]] void repost(std::byte* buffer) noexcept {
     if (link_.state > LinkState::kOpen) [[unlikely]]
       return loop_.memory.put_small(buffer);
@@ -247,185 +261,36 @@ class Requester final : public Connection {
     loop_.mark_dirty(link_);
   }
 
-  /// Replies with chunks, errors, and whatever is to be discarded (RFC 8166 §4.5: a Requester never answers).
-  [[gnu::noinline]] void on_uncommon(const std::byte* message, std::uint32_t length) noexcept {
-    TransportHeader header;
-    ChunkLists& lists = reply_lists_;
-    const HeaderOutcome outcome = decode_reply_header({message, length}, header, lists);
-    if (outcome != HeaderOutcome::kOk) return discard(outcome);
-    Slot* slot = find(header.xid);
-    if (slot == nullptr) return loop_.count(Count::kRepliesUnknownXid);
-    if (header.proc == Proc::kError) {
-      heed(header.credit);
-      return fail(*slot, header.rdma_err == RdmaErr::kVers ? CallError::kErrVers : CallError::kErrChunk);
-    }
-    Extras* extras = slot->has_extras() ? &extras_[static_cast<std::uint32_t>(slot - slots_.get())] : nullptr;
-    const ChunkLists& offered = extras != nullptr ? extras->lists : kNoLists;
-    if (offered.write_chunk_count == 0 && any_written(lists)) return end_by_bad_reply(*slot, header.credit);
-    const HeaderOutcome returned = check_returned_lists(offered, lists);
-    if (returned != HeaderOutcome::kOk) return discard(returned);
-    std::span<const std::byte> rpc{message + header.header_bytes, length - header.header_bytes};
-    if (header.proc == Proc::kNomsg) {
-      // check_returned_lists has seen that the chunk is ours and no longer than what we offered.
-      if (extras == nullptr || !extras->long_reply) return discard(HeaderOutcome::kReplyChunkLength);
-      rpc = {extras->long_reply.data(), static_cast<std::size_t>(lists.reply_capacity)};
-      if (load_be32(rpc.data()) != header.xid) return discard(HeaderOutcome::kXidMismatch);
-    }
-    ReplyHeader head;
-    if (decode_reply(rpc, head) != ReplyOutcome::kOk) return discard(HeaderOutcome::kTruncated);
-    if (extras != nullptr) {
-      collect_written(*extras, lists);
-      if (head.success() && left_inline(*extras, rpc.size() - head.results_offset)) {
-        return end_by_bad_reply(*slot, header.credit);
-      }
-    }
-    heed(header.credit);
-    Reply reply;
-    reply.accept_stat = head.accept_stat;
-    if (head.reply_stat == ReplyStat::kDenied) reply.error = CallError::kDenied;
-    reply.results = rpc.subspan(head.results_offset);
-    loop_.count(Count::kRepliesReceived);
-    complete(*slot, reply);
+  [[nodiscard]] std::uint32_t index_of(const Slot& slot) const noexcept {
+    return static_cast<std::uint32_t>(&slot - slots_.get());
   }
 
-  /// RFC 8166 §6.1: the Responder reduced a result for which the Call offered no Write chunk, or did not reduce one for
-  /// which it did. The RPC ends for good; the connection goes on.
-  void end_by_bad_reply(Slot& slot, std::uint32_t granted) noexcept {
-    heed(granted);
-    fail(slot, CallError::kBadReply);
-  }
-  [[nodiscard]] static bool any_written(const ChunkLists& returned) noexcept {
-    return std::ranges::any_of(returned.write_chunks(), [](const WriteChunk& chunk) { return chunk.capacity != 0; });
-  }
-  /// A Write chunk came back unused, and the results are longer than they can be without what belongs there.
-  [[nodiscard]] static bool left_inline(const Extras& extras, std::size_t results) noexcept {
-    if (results <= extras.max_results) return false;
-    return std::ranges::any_of(std::span(extras.written).first(extras.sink_count),
-                               [](std::uint32_t written) { return written == 0; });
-  }
+  // requester_calls.h
+  [[nodiscard]] bool choose_slot(std::uint32_t xid) noexcept;
+  [[nodiscard, gnu::noinline]] SubmitOutcome submit_general(const CallRequest& request) noexcept;
+  [[nodiscard]] bool plan_chunks(const CallRequest& request, std::size_t rpc_header_bytes, Extras& extras) noexcept;
+  [[nodiscard]] SubmitOutcome check_windows(const Extras& extras) const noexcept;
+  void bind_windows(Extras& extras) noexcept;
+  [[nodiscard]] std::uint32_t bind_window(Extras& extras, const Segment& segment, dv::WindowAccess access) noexcept;
+  [[nodiscard]] static SubmitOutcome abandon_plan(Extras& extras, SubmitOutcome outcome) noexcept;
+  [[nodiscard]] Segment segment_of(std::span<const std::byte> bytes) const noexcept;
 
-  void discard(HeaderOutcome outcome) noexcept {
-    loop_.count(outcome);
-    loop_.count(Count::kRepliesDiscarded);
-  }
+  // requester_replies.h
+  /// True when the buffer is kept for now.
+  [[nodiscard, gnu::noinline]] bool on_uncommon(std::byte* message, std::uint32_t length) noexcept;
+  [[nodiscard]] bool end_by_error(Slot& slot, std::uint32_t granted, CallError error) noexcept;
+  [[nodiscard]] bool drop_late(Slot& slot, std::uint32_t granted) noexcept;
+  bool discard(HeaderOutcome outcome) noexcept;
 
-  static void collect_written(Extras& extras, const ChunkLists& returned) noexcept {
-    extras.written.fill(0);
-    for (std::uint16_t i = 0; i < returned.write_chunk_count && i < extras.sink_count; ++i) {
-      extras.written[i] = static_cast<std::uint32_t>(returned.write_table[i].capacity);
-    }
-  }
-
-  [[nodiscard]] Segment segment_of(std::span<const std::byte> bytes) const noexcept {
-    return {loop_.region.rkey, static_cast<std::uint32_t>(bytes.size()),
-            reinterpret_cast<std::uintptr_t>(bytes.data())};
-  }
-
-  /// Everything but the plain small call: chunks, Long Calls, and messages too long to be inline.
-  [[nodiscard, gnu::noinline]] SubmitOutcome submit_general(const CallRequest& request) noexcept {
-    const auto rpc_header = request.target->rpc_header();
-    const std::size_t rpc_bytes = rpc_header.size() + request.arguments.size();
-    if (link_.qp->send_room() < kSendRoom) return SubmitOutcome::kSendQueueFull;
-    Extras& extras = extras_[free_[free_count_ - 1]];
-    if (!plan_chunks(request, rpc_header.size(), extras)) return SubmitOutcome::kTooLarge;
-    // Reply chunk: only where the largest Reply might not fit (RFC 8166 §4.3.3).
-    const std::size_t reply_bytes = kAcceptedReplyBytes + request.max_results;
-    if (reply_header_size(extras.lists) + reply_bytes > link_.reply_threshold) {
-      const std::size_t chunk_bytes = xdr_padded(reply_bytes);
-      if (chunk_bytes > loop_.memory.memory().bulk().buffer_bytes()) return SubmitOutcome::kTooLarge;
-      extras.long_reply = loop_.memory.make_buffer(chunk_bytes);
-      if (!extras.long_reply) return SubmitOutcome::kNoBuffer;
-      const Segment segment = segment_of(extras.long_reply.first(chunk_bytes));
-      if (!extras.lists.set_reply({&segment, 1})) return abandon(extras, SubmitOutcome::kTooLarge);
-    }
-    const bool long_call = request.force_long_call || header_size(extras.lists) + rpc_bytes > link_.call_threshold;
-    if (long_call) {
-      if (rpc_bytes > loop_.memory.memory().bulk().buffer_bytes()) return abandon(extras, SubmitOutcome::kTooLarge);
-      extras.long_call = loop_.memory.make_buffer(rpc_bytes);
-      if (!extras.long_call) return abandon(extras, SubmitOutcome::kNoBuffer);
-      if (!prepend_position_zero(extras.lists, segment_of(extras.long_call.first(rpc_bytes)))) {
-        return abandon(extras, SubmitOutcome::kTooLarge);
-      }
-    }
-    const std::size_t header = header_size(extras.lists);
-    const std::size_t message = header + (long_call ? 0 : rpc_bytes);
-    if (message > link_.call_threshold) return abandon(extras, SubmitOutcome::kTooLarge);
-    std::byte* out = nullptr;
-    const bool is_inline = message <= link_.qp->max_inline();
-    if (is_inline) {
-      out = link_.qp->post_inline_send(static_cast<std::uint32_t>(message));
-      if (out == nullptr) return abandon(extras, SubmitOutcome::kSendQueueFull);
-    } else {
-      out = loop_.memory.get_small(pools::Owner::kSend);
-      if (out == nullptr) return abandon(extras, SubmitOutcome::kNoBuffer);
-    }
-    const std::uint32_t xid = take_slot(request, kWithExtras);
-    (void)encode_header({out, message}, xid, asked_, long_call ? Proc::kNomsg : Proc::kMsg, extras.lists);
-    std::byte* rpc = long_call ? extras.long_call.data() : out + header;
-    std::memcpy(rpc, rpc_header.data(), rpc_header.size());
-    store_be32(rpc, xid);
-    if (!request.arguments.empty()) {
-      std::memcpy(rpc + rpc_header.size(), request.arguments.data(), request.arguments.size());
-    }
-    if (!is_inline) {
-      const dv::Sge sge = loop_.sge(out, message);
-      // There is room: kSendRoom was checked above.
-      (void)link_.qp->post_send({&sge, 1},
-                                make_token(TokenKind::kSmallBuffer, loop_.memory.memory().small().index_of(out)));
-    }
-    loop_.mark_dirty(link_);
-    return SubmitOutcome::kPosted;
-  }
-
-  /// Read chunks for the sources, a Write chunk for each sink.
-  [[nodiscard]] bool plan_chunks(const CallRequest& request, std::size_t rpc_header_bytes, Extras& extras) noexcept {
-    extras.lists.clear();
-    extras.sink_count = static_cast<std::uint32_t>(request.sinks.size());
-    extras.max_results = request.max_results;
-    if (request.sinks.size() > kMaxWriteChunks) return false;
-    extras.written.fill(0);
-    // RFC 8166 §3.4.5: Positions count the unreduced stream, so earlier chunks and their pads shift later ones.
-    std::size_t shift = 0;
-    for (const BulkSource& source : request.sources) {
-      if (!loop_.memory.memory().contains(source.data) || source.data.size() > UINT32_MAX ||
-          source.arguments_offset > request.arguments.size()) {
-        return false;
-      }
-      const std::size_t position = rpc_header_bytes + source.arguments_offset + shift;
-      if (position > UINT32_MAX || position % 4 != 0) return false;
-      if (!extras.lists.add_read(static_cast<std::uint32_t>(position), segment_of(source.data))) return false;
-      const std::size_t pad = xdr_pad(source.data.size());
-      // A Responder that does not supply a missing pad would misplace what follows, so all but the last bring theirs
-      // along, in a segment of its own (protocol.md ENG-RD-4).
-      const bool last = &source == &request.sources.back();
-      if (pad != 0 && !last &&
-          !extras.lists.add_read(static_cast<std::uint32_t>(position),
-                                 segment_of(loop_.memory.memory().zeros().first(pad)))) {
-        return false;
-      }
-      shift += source.data.size() + pad;
-    }
-    for (const RegisteredBytes& sink : request.sinks) {
-      if (!loop_.memory.memory().contains(sink)) return false;
-      const Segment segment = segment_of(sink);
-      if (!extras.lists.add_write_chunk({&segment, 1})) return false;
-    }
-    return true;
-  }
-
-  /// The Position-Zero Read chunk goes first, as Positions ascend.
-  [[nodiscard]] static bool prepend_position_zero(ChunkLists& lists, const Segment& segment) noexcept {
-    if (lists.read_count == kMaxReadSegments || !lists.add_read(0, segment)) return false;
-    std::rotate(lists.read_segments.begin(), lists.read_segments.begin() + lists.read_count - 1,
-                lists.read_segments.begin() + lists.read_count);
-    return true;
-  }
-
-  [[nodiscard]] static SubmitOutcome abandon(Extras& extras, SubmitOutcome outcome) noexcept {
-    extras.long_call.reset();
-    extras.long_reply.reset();
-    return outcome;
-  }
+  // requester_ends.h
+  [[nodiscard]] bool finish(Slot& slot, const Reply& reply, std::byte* message) noexcept;
+  void fence(Slot& slot) noexcept;
+  void post_invalidations(Slot& slot) noexcept;
+  void complete(Slot& slot, Reply& reply) noexcept;
+  void tell_verdict(Slot& slot, CallError verdict) noexcept;
+  void drop(Slot& slot) noexcept;
+  CancelOutcome abandon(Slot& slot, CallError verdict, Reclaim reclaim) noexcept;
+  void ask_to_close() noexcept;
 
   static constexpr std::uint32_t kSendRoom = 16;  // BBs: the longest WQE and a NOP before it
   static inline const ChunkLists kNoLists;
@@ -448,6 +313,15 @@ class Requester final : public Connection {
   std::uint32_t short_call_bytes_ = 0;  // longest call without arguments that submit() handles itself
   Reply plain_reply_;                   // of the call that is being completed
   ChunkLists reply_lists_;              // scratch of on_uncommon
+  Registration registration_ = Registration::kPoolKey;
+  WindowPool windows_;
+  // Slots whose invalidations wait for room in the send queue, first in first out, through Extras::next_waiting.
+  std::uint32_t waiting_count_ = 0;
+  std::uint32_t first_waiting_ = 0;
+  std::uint32_t last_waiting_ = 0;
+  std::unique_ptr<Age[]> ages_;  // by slot
+  std::uint32_t silence_ms_ = 0;
+  std::atomic<std::uint32_t> shortest_timeout_ms_{0};  // of those ever used; 0: none
 };
 
 }  // namespace rodeo

@@ -175,7 +175,10 @@ class Responder {
     TransportHeader header;
     CallChunks* chunks = loop_.chunks.take();
     if (chunks == nullptr) return overrun(link, buffer);
-    const HeaderOutcome outcome = decode_call_header({buffer, length}, header, chunks->lists);
+    HeaderOutcome outcome = decode_call_header({buffer, length}, header, chunks->lists);
+    if (outcome == HeaderOutcome::kOk && chunks->lists.read_total > loop_.limits.read_bytes) {
+      outcome = HeaderOutcome::kReadsTooLong;
+    }
     if (outcome != HeaderOutcome::kOk) {
       loop_.chunks.give_back(chunks);
       return on_bad_header(link, buffer, header, outcome);
@@ -326,6 +329,8 @@ class Responder {
   }
 
   void answer(CallCore& call) noexcept {
+    if (call.form == ReplyForm::kRemember) [[unlikely]]
+      ReplyCache::settle(call);
     if (!poster().post(call)) return loop_.wait_for_queue(*static_cast<Link<P>*>(call.link), call);
     if (call.tokens_out == 0) finish(call);
   }
@@ -433,6 +438,7 @@ class Responder {
 
   /// The connection has gone: no Reply. The Call stays while RDMA of its own is outstanding.
   [[gnu::noinline, gnu::cold]] void drop(CallCore& call) noexcept {
+    if (call.form == ReplyForm::kRemember) ReplyCache::settle(call);
     if (call.tokens_out != 0) {
       call.send_posted = true;  // on_token drops it for good when the last one is back
       return;

@@ -30,6 +30,7 @@
 #include "engine/buffer.h"
 #include "engine/call.h"
 #include "engine/program.h"
+#include "engine/registration.h"
 #include "engine/requester.h"
 #include "pools/result.h"
 
@@ -60,6 +61,25 @@ struct Config {
   std::uint32_t connections = 16;
   /// Registered memory for the application's own use: Engine::application_memory().
   std::size_t application_bytes = 0;
+
+  /// How peers reach the memory of our Calls' chunks, and whether we announce remote invalidation.
+  Registration registration = Registration::kAuto;
+  /// As Responder: octets of all Read chunks of one Call together. Above it the answer is ERR_CHUNK, before any memory
+  /// is taken. Zero: four times bulk_bytes.
+  std::uint64_t max_read_bytes = 0;
+  /// As Responder: Replies kept for procedures with remember_replies, all cores together, and octets of results of
+  /// each; what is longer, or went into Write chunks, is not kept.
+  std::size_t remembered_replies = 1024;
+  std::size_t remembered_bytes = 1024;
+  /// As Requester: a connection is closed when a Call has had no Reply for so long. Zero: never.
+  std::chrono::milliseconds silence_limit = std::chrono::minutes(1);
+};
+
+/// What one connection may have different.
+struct ConnectOptions {
+  std::size_t loop = 0;                             // the poll loop that owns it
+  std::uint32_t credits = 0;                        // to ask for; 0: Config's
+  Registration registration = Registration::kAuto;  // kAuto: Config's
 };
 
 /// A name and a value, for `rodeod`'s report, JSON, and tests.
@@ -85,16 +105,24 @@ class Engine {
   [[nodiscard]] virtual Result<void> start() = 0;
   [[nodiscard]] virtual Result<void> listen(std::string_view address) = 0;
 
-  /// Opens a connection owned by loop `loop`, asking for `credits` (0: the configured number). Blocks until it is
-  /// established; runs the loop itself where there are no poll cores. Runs on: any thread but a poll core's.
-  [[nodiscard]] virtual Result<Connection*> connect(std::string_view address, std::size_t loop = 0,
-                                                    std::uint32_t credits = 0,
-                                                    std::chrono::milliseconds timeout = std::chrono::seconds(5)) = 0;
+  /// Opens a connection. Blocks until it is established; runs the loop itself where there are no poll cores. Runs on:
+  /// any thread but a poll core's.
+  [[nodiscard]] virtual Result<Connection*> connect(std::string_view address, const ConnectOptions& options,
+                                                    std::chrono::milliseconds timeout) = 0;
+  [[nodiscard]] Result<Connection*> connect(std::string_view address, std::size_t loop = 0, std::uint32_t credits = 0,
+                                            std::chrono::milliseconds timeout = std::chrono::seconds(5)) {
+    return connect(address, {.loop = loop, .credits = credits}, timeout);
+  }
   /// The two halves of connect, for a caller that runs both ends in one thread: begin, step both engines, ask.
-  [[nodiscard]] virtual Result<std::uint64_t> begin_connect(std::string_view address, std::size_t loop,
-                                                            std::uint32_t credits) = 0;
+  [[nodiscard]] virtual Result<std::uint64_t> begin_connect(std::string_view address,
+                                                            const ConnectOptions& options) = 0;
+  [[nodiscard]] Result<std::uint64_t> begin_connect(std::string_view address, std::size_t loop, std::uint32_t credits) {
+    return begin_connect(address, {.loop = loop, .credits = credits});
+  }
   /// nullptr while it is under way.
   [[nodiscard]] virtual Result<Connection*> finish_connect(std::uint64_t attempt) = 0;
+  /// Gives up an attempt that finish_connect has not ended.
+  virtual void abandon_connect(std::uint64_t attempt) = 0;
   /// Closes a connection; its outstanding calls end with kConnectionLost. A Connection is valid until this, also when
   /// the peer has long gone. Runs on: any thread but a poll core's.
   virtual void disconnect(Connection* connection) = 0;

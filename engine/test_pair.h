@@ -192,8 +192,16 @@ class RawPeer {
     return delivered_;
   }
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
-  /// Whether any message came with an invalidation.
-  [[nodiscard]] bool invalidated() const noexcept { return invalidated_; }
+  /// The keys that messages invalidated, in their order.
+  [[nodiscard]] const std::vector<std::uint32_t>& invalidated() const noexcept { return invalidated_; }
+  /// Binds a memory window to octets of memory(); returns its key.
+  [[nodiscard]] std::uint32_t expose(std::size_t at, std::uint32_t length, dv::WindowAccess access) {
+    const std::uint32_t free = must(device_->allocate_window(id_));
+    const std::uint32_t key = free ^ 1U;
+    EXPECT_TRUE(qp_->post_bind(free, key, {memory() + at, length, region_.lkey}, access, dv::kNoToken));
+    qp_->ring_doorbell();
+    return key;
+  }
 
   [[nodiscard]] bool disconnected() const noexcept { return disconnected_ || failed_; }
   [[nodiscard]] std::byte* memory() noexcept { return arena_->bytes().data() + kMemoryAt; }
@@ -212,7 +220,9 @@ class RawPeer {
           retire(completion);
           continue;
         }
-        invalidated_ = invalidated_ || completion.kind == dv::CompletionKind::kReceiveInvalidate;
+        if (completion.kind == dv::CompletionKind::kReceiveInvalidate) {
+          invalidated_.push_back(completion.invalidated_key);
+        }
         std::byte* taken = qp_->take_receive(completion);
         if (completion.status != dv::Status::kSuccess || taken == nullptr) {
           failed_ = true;
@@ -266,7 +276,7 @@ class RawPeer {
   bool established_ = false;
   bool disconnected_ = false;
   bool failed_ = false;
-  bool invalidated_ = false;
+  std::vector<std::uint32_t> invalidated_;
   std::uint64_t sent_ = 0;
   std::uint64_t delivered_ = 0;
 };

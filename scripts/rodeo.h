@@ -3,5 +3,7 @@
 
 // What an embedder includes, as installed: <rodeo/rodeo.h>.
 
+#include "engine/binding.h"
 #include "engine/client.h"
+#include "engine/persistent_connection.h"
 #include "engine/rodeo.h"

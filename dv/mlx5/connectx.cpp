@@ -93,6 +93,7 @@ Result<void> ConnectX::read_capabilities(const std::string& name) {
   capabilities_.max_sges = std::min<std::uint32_t>(kMaxSges, static_cast<std::uint32_t>(device.max_sge));
   capabilities_.max_queue_depth = static_cast<std::uint32_t>(device.max_qp_wr);
   capabilities_.memory_windows = (device.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
+  capabilities_.max_windows = capabilities_.memory_windows ? static_cast<std::uint32_t>(device.max_mw) : 0;
   capabilities_.remote_invalidate = capabilities_.memory_windows;
   capabilities_.numa_node = numa_node_of(name);
   return {};

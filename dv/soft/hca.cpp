@@ -51,7 +51,9 @@ Hca::Hca(const SoftOptions& options)
   capabilities_.max_sges = mlx5::kMaxDs - 2;
   capabilities_.max_queue_depth = kMaxReceives;
   capabilities_.memory_windows = true;
+  capabilities_.max_windows = kKeyCount;
   capabilities_.remote_invalidate = true;
+  capabilities_.one_host = true;
 }
 
 Hca::~Hca() = default;

@@ -48,6 +48,10 @@ class Qp {
   Qp(const Qp&) = delete;
   Qp& operator=(const Qp&) = delete;
 
+  /// What a request takes of send_room().
+  static constexpr std::uint32_t kBindRoom = 1;
+  static constexpr std::uint32_t kInvalidateRoom = 1;
+
   [[nodiscard]] std::uint32_t qpn() const noexcept { return qpn_; }
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return staging_bytes_; }
 

@@ -184,6 +184,8 @@ Result<void> RdmaDevice::read_capabilities() {
   capabilities_.max_queue_depth = std::min(kMaxDepth, static_cast<std::uint32_t>(attributes_.max_qp_wr));
   capabilities_.shared_receive_queue = attributes_.max_srq != 0;
   capabilities_.memory_windows = (attributes_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
+  capabilities_.max_windows =
+      capabilities_.memory_windows ? std::min(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw)) : 0;
   capabilities_.remote_invalidate =
       capabilities_.memory_windows || (attributes_.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
   capabilities_.numa_node = numa_node_of(capabilities_.name);
