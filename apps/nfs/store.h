@@ -67,11 +67,17 @@ class Pieces {
   static constexpr std::size_t kMax = 68;
 
   Pieces() noexcept {}  // not defaulted: value-initialisation must not clear the array
-  /// False, and nothing added, when there are kMax already. An empty piece is left out.
+  /// False, and nothing added, when there are kMax already. An empty piece is left out, and one that begins where the
+  /// last one ends prolongs that.
   bool add(RegisteredBytes piece) noexcept {
     if (piece.empty()) return true;
-    if (count_ == kMax) return false;
-    pieces_[count_++] = piece;
+    if (count_ != 0 && pieces_[count_ - 1].data() + pieces_[count_ - 1].size() == piece.data()) {
+      pieces_[count_ - 1] = {pieces_[count_ - 1].data(), pieces_[count_ - 1].size() + piece.size()};
+    } else if (count_ == kMax) {
+      return false;
+    } else {
+      pieces_[count_++] = piece;
+    }
     bytes_ += piece.size();
     return true;
   }
@@ -325,8 +331,8 @@ class Store {
   /// come into, or fails as write() would. Completes like an operation; write() follows unless the Call is lost.
   virtual void prepare_write(Write& operation) noexcept { operation.complete(NfsStat3::kNotsupp); }
   /// Stores with memory of their own: the pieces that a successful read() gave have left, or those of a successful
-  /// prepare_write() will be written no more. Once for each, on a poll core, as the last that is heard of it; with
-  /// `operation` as the store left it.
+  /// prepare_write() will be written no more. Once for each, on a poll core, as the last that is heard of it. Of
+  /// `operation` only what the store itself put there still stands.
   virtual void end(Read& /*operation*/) noexcept {}
   virtual void end(Write& /*operation*/) noexcept {}
 
