@@ -61,7 +61,8 @@ void set_up_log(const std::string& level) {
 }
 
 /// Listens, says so, and waits for the signal that ends it.
-Result<void> serve(Engine& engine, const RodeodOptions& options, const sigset_t& signals) {
+Result<void> serve(Engine& engine, const RodeodOptions& options, const nfs::MountServer* mount,
+                   const sigset_t& signals) {
   for (const std::string& address : options.listen) {
     if (auto listening = engine.listen(address); !listening) return listening;
   }
@@ -69,7 +70,7 @@ Result<void> serve(Engine& engine, const RodeodOptions& options, const sigset_t&
   for (const std::string& line : engine.warnings()) spdlog::warn("{}", line);
   for (const ExportSpec& spec : options.exports) {
     spdlog::info("export {}: {} of memory, MOUNT on port {}", spec.path,
-                 human_bytes(static_cast<double>(spec.memory_bytes)), options.mount_port);
+                 human_bytes(static_cast<double>(spec.memory_bytes)), mount->port());
   }
   for (const std::string& address : options.listen) fmt::print("ready: {}\n", address);
   std::fflush(stdout);
@@ -125,7 +126,7 @@ int run(RodeodOptions options) {
     if (!mount) return give_up(mount.error());
     mount_server = std::move(*mount);
   }
-  const auto served = serve(*engine, options, signals);
+  const auto served = serve(*engine, options, mount_server.get(), signals);
   unblock_stop_signals();
   program->stop_holding_calls();
   mount_server.reset();

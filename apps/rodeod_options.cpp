@@ -88,8 +88,9 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
       ->type_name("PATH=memory,OPTION,...")
       ->group("NFS");
   app.add_option("--exports-file", exports_file, "A file with one of them a line")->type_name("FILE")->group("NFS");
-  app.add_option("--mount-port", options.mount_port, "Where MOUNT is served over TCP and UDP when there are exports")
-      ->check(whole_number(1, 65'535))
+  app.add_option("--mount-port", options.mount_port,
+                 "Where MOUNT is served over TCP and UDP when there are exports. 0: where there is room")
+      ->check(whole_number(0, 65'535))
       ->group("NFS");
   bool no_hugepages = false;
   app.add_flag("--no-hugepages", no_hugepages, "Use ordinary pages and do not warn about it")->group("Memory");

@@ -109,15 +109,12 @@ void reply_void(SVCXPRT* transport) {
 }
 
 std::string name_of(const sockaddr& address) {
+  if (address.sa_family != AF_INET6) return "?";  // the sockets are of that family
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr;
+  const bool mapped = IN6_IS_ADDR_V4MAPPED(&v6);
   std::array<char, 64> text{};
-  const void* octets = nullptr;
-  if (address.sa_family == AF_INET) {
-    octets = &reinterpret_cast<const sockaddr_in*>(&address)->sin_addr;
-  } else if (address.sa_family == AF_INET6) {
-    octets = &reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr;
-  }
-  if (octets == nullptr || ::inet_ntop(address.sa_family, octets, text.data(), text.size()) == nullptr) return "?";
-  return text.data();
+  const void* const octets = mapped ? &v6.s6_addr[12] : &v6.s6_addr[0];
+  return ::inet_ntop(mapped ? AF_INET : AF_INET6, octets, text.data(), text.size()) == nullptr ? "?" : text.data();
 }
 
 class LibtirpcMountServer final : public MountServer {

@@ -13,9 +13,6 @@
 
 namespace rodeo::nfs {
 
-inline constexpr std::uint32_t kMountProgram = 100'005;
-inline constexpr std::uint32_t kMountVersion = 3;
-
 struct MountServerOptions {
   std::uint16_t port = 20'048;  // 0: any
 };

@@ -26,6 +26,28 @@ void null(Call& call, void* /*context*/) noexcept {
   call.reply();
 }
 
+/// MOUNT's MNT of an export as a whole. Addresses are not known here, so exports that ask for some are not given.
+void mnt(Call& call, void* context) noexcept {
+  constexpr std::size_t kMaxDirpath = 1024;
+  XdrReader reader = call.arguments();
+  const std::string_view path = reader.string(kMaxDirpath);
+  if (!reader.ok() || reader.remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
+  XdrWriter& results = call.results(4 + 4 + kMaxHandleBytes + 8);
+  auto status = NfsStat3::kNoent;
+  for (const Export& exported : service_of(context).exports()) {
+    if (exported.path != path) continue;
+    status = exported.options.clients.empty() ? NfsStat3::kOk : NfsStat3::kAcces;
+    results.enumeration(status);
+    if (status != NfsStat3::kOk) return call.reply();
+    encode(results, wire_handle(export_id(path), exported.store->root()));
+    results.u32(1);
+    results.enumeration(AuthFlavor::kSys);
+    return call.reply();
+  }
+  results.enumeration(status);
+  call.reply();
+}
+
 void squash(Credentials& who, const ExportOptions& options) noexcept {
   const auto anonymous = [&](std::uint32_t& group) {
     if (group == 0) group = options.anonymous_gid;
@@ -181,6 +203,10 @@ Result<std::unique_ptr<NfsServer>> NfsServer::add_to(Engine& engine, std::vector
   append_directory_procedures(program.procedures, *service);
   append_data_procedures(program.procedures, *service);
   if (auto added = engine.add_program(std::move(program)); !added) return tl::unexpected(added.error());
+  Program mount{.number = kMountProgram, .version = kMountVersion, .name = "mount", .procedures = {}};
+  mount.procedures.push_back(procedure_of(NfsProc3::kNull, "NULL", &null, *service));
+  mount.procedures.push_back(procedure_of(NfsProc3{1}, "MNT", &mnt, *service));
+  if (auto added = engine.add_program(std::move(mount)); !added) return tl::unexpected(added.error());
   return std::unique_ptr<NfsServer>(new NfsServer(std::move(service)));
 }
 

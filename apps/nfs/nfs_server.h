@@ -7,7 +7,8 @@
 //   auto store = rodeo::nfs::make_memory_store(engine.application_memory());
 //   auto server = rodeo::nfs::NfsServer::add_to(engine, {{"/data", store->get(), {}}}, config.bulk_bytes);
 //
-// Clients get their first handle by MOUNT (apps/nfs/mount_server.h), which RFC 8267 leaves on TCP.
+// Clients get their first handle by MOUNT (apps/nfs/mount_server.h), which RFC 8267 leaves on TCP. For clients of our
+// own there is MOUNT's MNT on the same connection as well: of whole exports that everyone may mount.
 
 #include <cstddef>
 #include <memory>
@@ -18,6 +19,9 @@
 #include "engine/rodeo.h"
 
 namespace rodeo::nfs {
+
+inline constexpr std::uint32_t kMountProgram = 100'005;
+inline constexpr std::uint32_t kMountVersion = 3;
 
 class NfsService;  // what the procedures share
 
