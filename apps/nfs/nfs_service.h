@@ -26,6 +26,7 @@
 #include "apps/nfs/entry_writer.h"
 #include "apps/nfs/exports.h"
 #include "apps/nfs/nfs3.h"
+#include "apps/nfs/reply_cache.h"
 #include "apps/nfs/spin_lock.h"
 #include "apps/nfs/store.h"
 #include "engine/call.h"
@@ -57,10 +58,12 @@ struct Request {
   std::atomic<Phase> phase{Phase::kRunning};  // of the store's operation
   Read* pins_read = nullptr;  // of a store with memory of its own: whose end it is to be told, once it succeeded
   Write* pins_write = nullptr;
-  bool pinned = false;      // it did, by read() or prepare_write()
-  BulkArgument data;        // WRITE's
-  EntryWriter entries;      // READDIR's
-  std::uint32_t asked = 0;  // ACCESS: the bits
+  bool pinned = false;                                      // it did, by read() or prepare_write()
+  BulkArgument data;                                        // WRITE's
+  EntryWriter entries;                                      // READDIR's
+  std::uint32_t asked = 0;                                  // ACCESS: the bits
+  std::uint64_t ticket = 0;                                 // in the ReplyCache, of what must not be executed twice
+  void (*encode)(Request&, XdrWriter&) noexcept = nullptr;  // its results
 
   /// The operation that the Request holds from now on.
   template <class Op>
@@ -95,6 +98,13 @@ class NfsService {
   /// A Request for the Call, which has its context from then on, with the credentials of its header.
   [[nodiscard]] Request& open(Call& call, const ServedExport& served) noexcept;
 
+  /// The same for a Call that must not be executed twice; nullptr when it was answered by what is known of it, or waits
+  /// for that: then `again` is its next stage. `encode`: its results.
+  [[nodiscard]] Request* open_once(Call& call, const ServedExport& served, Handler again,
+                                   void (*encode)(Request&, XdrWriter&) noexcept) noexcept;
+  /// The stage that ends such a Call.
+  static void finish_once(Call& call, void* context) noexcept;
+
   /// Gives the Request's operation to the store; `finish` is run when that completes. Last in a stage.
   template <class Op>
   void start(Request& request, void (Store::*method)(Op&) noexcept, Handler finish) noexcept {
@@ -110,6 +120,7 @@ class NfsService {
 
  private:
   static void over(void* request) noexcept;
+  void keep_reply(Request& request) noexcept;
   void defer(Request& request) noexcept;
 
   std::vector<Export> exports_;
@@ -118,6 +129,7 @@ class NfsService {
   SpinLock lock_;  // of the two below
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<Request*> free_requests_;
+  ReplyCache replies_;
 };
 
 [[nodiscard]] inline NfsService& service_of(void* context) noexcept { return *static_cast<NfsService*>(context); }
