@@ -16,9 +16,19 @@ static_assert(std::size_t{kVariants} * kVariantStride <= kPatternPeriod);
 
 constexpr std::size_t kStampBytes = 8;  // at the head of payloads that lie in the arguments
 constexpr std::size_t kCaptureFixedBytes = 12;
+/// status, post_op_attr, count, eof, and the length word of data<>
+constexpr std::size_t kNfsReadResults = 4 + 4 + nfs::kFattr3Bytes + 12;
+/// status, wcc_data, count, committed, verifier
+constexpr std::size_t kNfsWriteResults = 4 + 28 + 4 + nfs::kFattr3Bytes + 16;
 
 bool same(std::span<const std::byte> a, std::span<const std::byte> b) noexcept {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
+CallTarget target_of(TestProc proc, const Credential& credential) {
+  if (!is_nfs(proc)) return {kTestProgram, kTestVersion, static_cast<std::uint32_t>(proc), credential};
+  const auto number = proc == TestProc::kNfsRead ? nfs::NfsProc3::kRead : nfs::NfsProc3::kWrite;
+  return {nfs::kNfsProgram, nfs::kNfsVersion, static_cast<std::uint32_t>(number), credential};
 }
 
 bool replies_with_checksum(const MixEntry& entry) {
@@ -28,10 +38,9 @@ bool replies_with_checksum(const MixEntry& entry) {
 
 }  // namespace
 
-CallShape::CallShape(const MixEntry& from, const Credential& credential, RegisteredBytes pattern_bytes, bool verifying)
-    : entry(from),
-      target(kTestProgram, kTestVersion, static_cast<std::uint32_t>(from.proc), credential),
-      pattern(pattern_bytes) {
+CallShape::CallShape(const MixEntry& from, const Credential& credential, RegisteredBytes pattern_bytes, bool verifying,
+                     const nfs::FileHandle& file)
+    : entry(from), target(target_of(from.proc, credential)), nfs_file(file), pattern(pattern_bytes) {
   switch (entry.proc) {
     case TestProc::kEcho:
       arguments_bytes = 4 + xdr_padded(entry.bytes);
@@ -57,6 +66,14 @@ CallShape::CallShape(const MixEntry& from, const Credential& credential, Registe
     case TestProc::kLongReply:
       arguments_bytes = 12;
       payload_bytes = entry.bytes;
+      break;
+    case TestProc::kNfsRead:
+      arguments_bytes = 4 + xdr_padded(file.size) + 12;
+      payload_bytes = sink_bytes = entry.bytes;
+      break;
+    case TestProc::kNfsWrite:
+      arguments_bytes = 4 + xdr_padded(file.size) + 20;
+      payload_bytes = source_bytes = entry.bytes;
       break;
     case TestProc::kDelay:
       arguments_bytes = 4;
@@ -105,6 +122,10 @@ PreparedCall::PreparedCall(const CallShape& shape, RegisteredBytes sink, ReplyHa
       writer.u32(entry.bytes);
       request_.max_results = proc_ == TestProc::kFill ? 4 : 4 + xdr_padded(entry.bytes);
       break;
+    case TestProc::kNfsRead:
+    case TestProc::kNfsWrite:
+      encode_nfs(writer);
+      break;
     case TestProc::kDelay:
       writer.u32(entry.bytes);
       break;
@@ -146,6 +167,9 @@ void PreparedCall::renew_contents() noexcept {
     case TestProc::kLongReply:
       store_be64(arguments_.get(), start_);
       return;
+    case TestProc::kNfsRead:
+    case TestProc::kNfsWrite:
+      return renew_nfs();
     case TestProc::kCapture:
       if (shape_.source_bytes != 0) source_.data = shape_.pattern.subspan(start_, shape_.source_bytes);
       if (capture_says_start()) store_be32(arguments_.get() + kCaptureFixedBytes, start_);
@@ -153,6 +177,27 @@ void PreparedCall::renew_contents() noexcept {
     default:
       return;
   }
+}
+
+void PreparedCall::encode_nfs(XdrWriter& writer) noexcept {
+  const std::uint32_t bytes = shape_.entry.bytes;
+  encode(writer, shape_.nfs_file);
+  writer.u64(0);
+  writer.u32(bytes);
+  request_.max_results = kNfsReadResults;
+  if (proc_ == TestProc::kNfsRead) return;
+  writer.enumeration(nfs::StableHow::kUnstable);
+  writer.u32(bytes);
+  source_.arguments_offset = writer.size();
+  request_.max_results = kNfsWriteResults;
+}
+
+/// Another place of the file, whose contents there are the pattern's.
+void PreparedCall::renew_nfs() noexcept {
+  const std::uint64_t offset = std::uint64_t{variant_} * nfs_stride(shape_.entry.bytes);
+  start_ = static_cast<std::uint32_t>(offset % kPatternPeriod);
+  store_be64(arguments_.get() + 4 + xdr_padded(shape_.nfs_file.size), offset);
+  if (proc_ == TestProc::kNfsWrite) source_.data = shape_.pattern.subspan(start_, shape_.source_bytes);
 }
 
 /// Counts up the payload's first word, in the arguments and in the checksum that is expected.
@@ -184,6 +229,9 @@ bool PreparedCall::verify_contents(const Reply& reply) const noexcept {
              same(reply.results.subspan(4, bytes), shape_.pattern.subspan(start_, bytes));
     case TestProc::kCapture:
       return verify_capture(reply);
+    case TestProc::kNfsRead:
+    case TestProc::kNfsWrite:
+      return verify_nfs(reply);
     default:
       return reply.results.empty();
   }
@@ -214,6 +262,16 @@ bool PreparedCall::verify_capture(const Reply& reply) const noexcept {
   if (sum_bytes != 0 && load_be64(reply.results.data()) != shape_.checksums[variant_]) return false;
   if (!same(reply.results.subspan(sum_bytes, fixed - sum_bytes), pattern.subspan(sum_bytes))) return false;
   return bulk_word == 0 || verify_written(reply, xdr_padded(fixed), start, entry.written);
+}
+
+bool PreparedCall::verify_nfs(const Reply& reply) const noexcept {
+  const std::uint32_t bytes = shape_.entry.bytes;
+  if (proc_ == TestProc::kNfsRead) {
+    return reply.results.size() == kNfsReadResults && load_be32(reply.results.data()) == 0 &&
+           verify_written(reply, kNfsReadResults - 4, start_, bytes);
+  }
+  return reply.results.size() == kNfsWriteResults && load_be32(reply.results.data()) == 0 &&
+         load_be32(reply.results.data() + kNfsWriteResults - 16) == bytes;
 }
 
 }  // namespace rodeo::apps

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "apps/mixes.h"
+#include "apps/nfs/nfs3.h"
 #include "engine/requester.h"
 
 namespace rodeo::apps {
@@ -21,12 +22,18 @@ inline constexpr std::uint32_t kVariants = 64;
 /// Octets from one to the next: whole cache lines, and all variants lie within one period.
 inline constexpr std::uint32_t kVariantStride = 960;
 
+/// NFS calls of `bytes` begin so far from each other in their file, which is filled with the pattern.
+[[nodiscard]] constexpr std::uint32_t nfs_stride(std::uint32_t bytes) noexcept { return (bytes + 4095) / 4096 * 4096; }
+
 /// What all calls of one shape share. Constant once made.
 struct CallShape {
-  CallShape(const MixEntry& from, const Credential& credential, RegisteredBytes pattern_bytes, bool verifying);
+  /// `file`: of NFS calls.
+  CallShape(const MixEntry& from, const Credential& credential, RegisteredBytes pattern_bytes, bool verifying,
+            const nfs::FileHandle& file = {});
 
   MixEntry entry;
   CallTarget target;
+  nfs::FileHandle nfs_file;
   RegisteredBytes pattern;               // one period and the largest payload more
   std::uint32_t payload_bytes = 0;       // that one call moves
   std::size_t arguments_bytes = 0;       // of the encoded arguments
@@ -57,6 +64,8 @@ class PreparedCall {
 
  private:
   void renew_contents() noexcept;
+  void renew_nfs() noexcept;
+  void encode_nfs(XdrWriter& writer) noexcept;
   void stamp() noexcept;
   [[nodiscard]] bool capture_says_start() const noexcept;
   [[nodiscard]] bool verify_contents(const Reply& reply) const noexcept;
@@ -64,6 +73,7 @@ class PreparedCall {
   [[nodiscard]] bool verify_written(const Reply& reply, std::size_t length_at, std::uint32_t start,
                                     std::uint32_t length) const noexcept;
   [[nodiscard]] bool verify_capture(const Reply& reply) const noexcept;
+  [[nodiscard]] bool verify_nfs(const Reply& reply) const noexcept;
 
   CallRequest request_;
   TestProc proc_;

@@ -43,7 +43,8 @@ std::uint64_t BenchCounts::error_count() const noexcept {
 std::size_t BenchCore::sink_bytes(const Mix& mix) noexcept {
   std::size_t largest = 0;
   for (const MixEntry& entry : mix.entries) {
-    const bool written = entry.proc == TestProc::kFill || entry.proc == TestProc::kMirror;
+    const bool written =
+        entry.proc == TestProc::kFill || entry.proc == TestProc::kMirror || entry.proc == TestProc::kNfsRead;
     largest = std::max<std::size_t>({largest, written ? entry.bytes : 0, entry.write_capacity});
   }
   return (largest + 63) & ~std::size_t{63};
@@ -57,7 +58,7 @@ BenchCore::BenchCore(const Setup& setup)
       news_fd_(setup.news_fd) {
   const Credential credential = bench_credential();
   for (const MixEntry& entry : setup.mix->entries) {
-    shapes_.emplace_back(entry, credential, setup.pattern, setup.verify);
+    shapes_.emplace_back(entry, credential, setup.pattern, setup.verify, setup.nfs_file);
   }
   const std::size_t sink = sink_bytes(*setup.mix);
   calls_by_slot_.reserve(slots_.size() * shapes_.size());

@@ -44,6 +44,7 @@ class BenchCore {
     RegisteredBytes pattern;
     RegisteredBytes sinks;  // of all slots
     bool verify = true;
+    nfs::FileHandle nfs_file;                                         // of the mix's NFS calls
     std::uint64_t quota = std::numeric_limits<std::uint64_t>::max();  // calls to measure
     int news_fd = -1;  // an eventfd that hears of the first failure and of the end; -1: nobody listens
   };

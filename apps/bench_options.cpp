@@ -22,11 +22,13 @@ Examples:
   rodeo bench soft:rodeo --connections 1000 --window 256          many connections
   rodeo bench soft:rodeo --mix null=80,fill:1M=10,checksum:64K=10 a mix: procedure:bytes=weight
   rodeo bench soft:rodeo --mix kernel-nfs3                        shapes recorded from a kernel's NFS traffic
+  rodeo bench soft:rodeo --proc nfs-read --size 4K --export /data NFS READs of a file in an export of rodeod
   rodeo bench soft:rodeo --json > result.json                     one JSON object for scripts
 
 Procedures: null; echo (inline, or Long Call and Long Reply when large); checksum (data by Read chunk); fill (data by
 Write chunk); mirror (both); delay (answered later; delay:MICROSECONDS in a mix); long-call and long-reply (Position-Zero
-Read chunk, Reply chunk).
+Read chunk, Reply chunk); nfs-read and nfs-write (NFS version 3, of a file rodeo-bench in an export that is a rodeod's
+and in memory, or any that rodeod serves MOUNT for over this transport).
 
 Every core runs one closed loop: a call is sent when another returns. Cores that the engine polls are not for the bench.
 What comes back is compared with what should, which costs time on bulk data; --no-verify leaves that out. Any error, or
@@ -52,6 +54,7 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
                  "Several procedures by weight, or a recorded mix: kernel-nfs3, kernel-nfs42")
       ->excludes(proc)
       ->group("Load");
+  app.add_option("--export", options.nfs_export, "Where nfs-read and nfs-write find their file")->group("Load");
   app.add_option("--size", options.size_bytes, "Payload of a call, up to 256M")
       ->transform(byte_size(0, kMaxPayloadBytes))
       ->group("Load");

@@ -21,6 +21,7 @@ struct BenchOptions {
   std::uint32_t window = 64;  // calls outstanding, all connections together
   std::string proc = "null";
   std::string mix_text;  // instead of proc when not empty
+  std::string nfs_export = "/data";
   std::uint32_t size_bytes = 4096;
   std::uint32_t delay_us = 100;
   double seconds = 3;

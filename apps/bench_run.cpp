@@ -10,6 +10,7 @@
 #include <chrono>
 
 #include "apps/command_line.h"
+#include "apps/nfs_bench_file.h"
 #include "apps/pattern.h"
 #include "pools/clock.h"
 
@@ -56,6 +57,11 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   Result<BenchResult> execute() {
+    if (const std::uint64_t bytes = nfs_file_bytes(options_.mix); bytes != 0) {
+      auto file = make_nfs_bench_file(options_.address, options_.nfs_export, bytes, !options_.no_hugepages);
+      if (!file) return tl::unexpected(file.error());
+      nfs_file_ = *file;
+    }
     auto opened = Engine::open(options_.address, engine_config(options_));
     if (!opened) return tl::unexpected(opened.error());
     engine_ = std::move(*opened);
@@ -87,6 +93,7 @@ class Run {
       setup.sinks = sinks.first(sink_bytes);
       sinks = sinks.subspan(sink_bytes);
       setup.verify = !options_.no_verify;
+      setup.nfs_file = nfs_file_;
       setup.news_fd = news_fd_;
       if (options_.count != 0) setup.quota = share_of(options_.count, loop, loops);
       cores_.push_back(std::make_unique<BenchCore>(setup));
@@ -201,6 +208,7 @@ class Run {
   std::vector<std::unique_ptr<BenchCore>> cores_;
   std::vector<std::vector<Connection*>> connections_;  // by core
   std::uint32_t credits_seen_ = 0;
+  nfs::FileHandle nfs_file_;
   int news_fd_ = -1;
   std::unique_ptr<Engine> engine_;
 };

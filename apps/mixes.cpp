@@ -11,6 +11,7 @@
 
 #include "apps/capture_mix.h"
 #include "apps/command_line.h"
+#include "apps/nfs/nfs3.h"
 
 namespace rodeo::apps {
 namespace {
@@ -23,14 +24,16 @@ struct NamedProc {
   std::string_view name;
   TestProc proc;
 };
-constexpr std::array<NamedProc, 8> kProcs{{{"null", TestProc::kNull},
-                                           {"echo", TestProc::kEcho},
-                                           {"checksum", TestProc::kChecksum},
-                                           {"fill", TestProc::kFill},
-                                           {"mirror", TestProc::kMirror},
-                                           {"delay", TestProc::kDelay},
-                                           {"long-call", TestProc::kLongCall},
-                                           {"long-reply", TestProc::kLongReply}}};
+constexpr std::array<NamedProc, 10> kProcs{{{"null", TestProc::kNull},
+                                            {"echo", TestProc::kEcho},
+                                            {"checksum", TestProc::kChecksum},
+                                            {"fill", TestProc::kFill},
+                                            {"mirror", TestProc::kMirror},
+                                            {"delay", TestProc::kDelay},
+                                            {"long-call", TestProc::kLongCall},
+                                            {"long-reply", TestProc::kLongReply},
+                                            {"nfs-read", TestProc::kNfsRead},
+                                            {"nfs-write", TestProc::kNfsWrite}}};
 
 struct RecordedMix {
   std::string_view name;
@@ -92,6 +95,10 @@ Result<MixEntry> parse_entry(std::string_view text, std::uint32_t bytes, std::ui
   if (!proc) return unknown_proc(text);
   MixEntry entry = entry_of(*proc, own_bytes ? static_cast<std::uint32_t>(*own_bytes) : bytes,
                             own_bytes ? static_cast<std::uint32_t>(*own_bytes) : delay_us);
+  if (is_nfs(entry.proc) && (entry.bytes == 0 || entry.bytes > nfs::kMaxTransferBytes)) {
+    return fail(kWhere, "an NFS READ or WRITE in \"" + std::string(whole) + "\" is not of 1 to 1048576 bytes",
+                "write nfs-read:4K=70");
+  }
   if (entry.proc == TestProc::kDelay && entry.bytes > kMaxDelayUs) {
     return fail(kWhere, "the delay in \"" + std::string(whole) + "\" is above 10000000 microseconds",
                 "use a shorter one");
@@ -132,6 +139,9 @@ std::vector<std::string> recorded_mix_names() {
 Result<Mix> mix_of_proc(std::string_view name, std::uint32_t bytes, std::uint32_t delay_us) {
   const auto proc = find_proc(name);
   if (!proc) return unknown_proc(name);
+  if (is_nfs(*proc) && (bytes == 0 || bytes > nfs::kMaxTransferBytes)) {
+    return fail(kWhere, "an NFS READ or WRITE is of 1 to 1048576 bytes", "use --size 4K");
+  }
   return Mix{std::string(name), {entry_of(*proc, bytes, delay_us)}};
 }
 

@@ -44,6 +44,8 @@ TEST(Mixes, SayWhatIsWrongAndWhatIsAllowed) {
       {"fill:-1", "the size in \"fill:-1\""},
       {"fill:18446744073709551615K", "the size in"},
       {"delay:10000001", "above 10000000 microseconds"},
+      {"nfs-read:0", "not of 1 to 1048576 bytes"},
+      {"nfs-write:2M", "not of 1 to 1048576 bytes"},
       {"kernel-nfs4", "use one of kernel-nfs3, kernel-nfs42"},
   };
   for (const auto& bad : cases) {

@@ -47,7 +47,13 @@ enum class TestProc : std::uint32_t {
   kLongCall = 9,
   kLongReply = 10,
   kCapture = 11,
+  // Not of this program: what `rodeo bench` calls these two of NFS version 3 by.
+  kNfsRead = 0x4e00,
+  kNfsWrite = 0x4e01,
 };
+[[nodiscard]] constexpr bool is_nfs(TestProc proc) noexcept {
+  return proc == TestProc::kNfsRead || proc == TestProc::kNfsWrite;
+}
 
 /// Longest DELAY: ten seconds.
 inline constexpr std::uint32_t kMaxDelayUs = 10'000'000;

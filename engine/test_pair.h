@@ -63,13 +63,20 @@ template <class T>
 class Pair {
  public:
   explicit Pair(Program program, Config server_config = small_config(), Config client_config = small_config(),
-                std::vector<Program> others = {}) {
+                std::vector<Program> others = {})
+      : Pair(
+            [&](Engine& engine) {
+              EXPECT_TRUE(engine.add_program(std::move(program)));
+              for (Program& other : others) EXPECT_TRUE(engine.add_program(std::move(other)));
+            },
+            server_config, client_config) {}
+  /// `set_up` adds what the Responder serves.
+  Pair(const std::function<void(Engine&)>& set_up, const Config& server_config, const Config& client_config) {
     static int count = 0;
     address = "soft:pair" + std::to_string(count++);
     server = must(Engine::open(address, server_config));
     client = must(Engine::open(address, client_config));
-    EXPECT_TRUE(server->add_program(std::move(program)));
-    for (Program& other : others) EXPECT_TRUE(server->add_program(std::move(other)));
+    set_up(*server);
     EXPECT_TRUE(server->start());
     EXPECT_TRUE(client->start());
     EXPECT_TRUE(server->listen(address));
