@@ -25,6 +25,7 @@ class RdmaBed final : public Bed {
   }
   tested::Device& device(std::size_t end) override { return *devices_[end]; }
   [[nodiscard]] Address address() const override { return address_; }
+  /// Those of soft-RoCE in Linux 6.1.
   [[nodiscard]] Traits traits() const override {
     return {.patience = std::chrono::seconds(60),
             .many_messages = 5'000,
@@ -34,7 +35,11 @@ class RdmaBed final : public Bed {
             .carries_reasons = false,
             // The kernel of soft-RoCE dereferences the region that such a window does not have (6.1.192: a panic).
             .stands_bad_invalidates = false,
-            .pads_private_data = true};
+            .pads_private_data = true,
+            .bounds_windows = false,
+            .unknown_local_key = Status::kLocalQpOperation,
+            .too_long_at_receiver = Status::kLocalQpOperation,
+            .too_long_at_sender = Status::kRemoteOperation};
   }
 
  private:
