@@ -87,13 +87,14 @@ TEST_P(ProviderSuite, LocalMemoryIsGuardedByItsKey) {
   const std::array<Sge, 3> bad{Sge{a_.at(0), 64, a_.region.lkey ^ 1}, Sge{a_.at(End::kBytes) - 63, 64, a_.region.lkey},
                                Sge{a_.at(0) - 1, 64, a_.region.lkey}};
   for (const Sge& sge : bad) {
-    const bool known = sge.lkey == a_.region.lkey;
+    const Traits traits = bed_->traits();
+    const Status fault = sge.lkey == a_.region.lkey ? Status::kLocalProtection : traits.unknown_local_key;
     ASSERT_NO_FATAL_FAILURE(connect_again(1));
     ASSERT_TRUE(a_.qp->post_send(std::array{sge}, 1));
     a_.qp->ring_doorbell();
     ASSERT_TRUE(run_until([&] { return a_.tokens.size() == 1; }));
     ASSERT_EQ(a_.send_errors.size(), 1U);
-    EXPECT_EQ(a_.send_errors[0].status, known ? Status::kLocalProtection : bed_->traits().unknown_local_key);
+    EXPECT_EQ(a_.send_errors[0].status, traits.send_fault(fault));
     ASSERT_NO_FATAL_FAILURE(close());
   }
 }
@@ -164,7 +165,7 @@ TEST_P(ProviderSuite, ABindChecksWindowRegionAndRange) {
     b_.qp->ring_doorbell();
     ASSERT_TRUE(run_until([&] { return b_.tokens.size() == 1; }));
     ASSERT_EQ(b_.send_errors.size(), 1U);
-    EXPECT_EQ(b_.send_errors[0].status, Status::kWindowBind);
+    EXPECT_EQ(b_.send_errors[0].status, bed_->traits().send_fault(Status::kWindowBind));
     ASSERT_NO_FATAL_FAILURE(close());
   }
 }
@@ -178,7 +179,7 @@ TEST_P(ProviderSuite, AStaleInvalidateCannotKillAFreshWindow) {
   b_.qp->ring_doorbell();
   ASSERT_TRUE(run_until([&] { return b_.tokens.size() == 2; }));
   ASSERT_EQ(b_.send_errors.size(), 1U);
-  EXPECT_EQ(b_.send_errors[0].status, Status::kLocalQpOperation);
+  EXPECT_EQ(b_.send_errors[0].status, bed_->traits().send_fault(Status::kLocalQpOperation));
   ASSERT_NO_FATAL_FAILURE(close());
 }
 

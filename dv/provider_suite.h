@@ -43,6 +43,9 @@ struct Traits {
   Status unknown_local_key = Status::kLocalProtection;
   Status too_long_at_receiver = Status::kLocalLength;
   Status too_long_at_sender = Status::kRemoteInvalidRequest;
+  bool names_send_faults = true;  // else a request that fails before it is sent is called flushed, as those behind it
+
+  [[nodiscard]] Status send_fault(Status status) const { return names_send_faults ? status : Status::kFlushed; }
 };
 
 /// Two devices that can reach each other.
