@@ -35,6 +35,47 @@ const ChunkLists kNoChunks;
 
 }  // namespace
 
+namespace {
+
+/// `argument` into `sink`, and what that does not hold into `more`.
+void plan_pull(CallCore& call, const BulkArgument& argument, RegisteredBytes sink,
+               std::span<const RegisteredBytes> more, Handler next) noexcept {
+  call.next_stage = next;
+  call.ending = Ending::kPull;
+  call.pull_sink = sink;
+  call.pull_more = more;
+  call.pull_left = argument.length;
+  call.pull_chunk = argument.chunk;
+  call.pull_segment = call.pull_segment_done = 0;
+  if (!argument.ok || sink.size() + bytes_of(more) < argument.length) return call.reject(AcceptStat::kGarbageArgs);
+  std::span<const std::byte> left = argument.inline_data;
+  for (; !left.empty(); more = more.subspan(1)) {
+    const std::size_t part = std::min(sink.size(), left.size());
+    if (part != 0) std::memcpy(sink.data(), left.data(), part);
+    left = left.subspan(part);
+    if (left.empty()) break;
+    sink = more.front();
+  }
+}
+
+/// An argument of which nothing is there to be pulled.
+[[nodiscard]] BulkArgument buffer_of(std::size_t bytes) noexcept {
+  BulkArgument argument;
+  argument.length = static_cast<std::uint32_t>(bytes);
+  argument.ok = true;
+  return argument;
+}
+
+/// The loop keeps the Call until a buffer is free that would hold the argument.
+void wait_to_run(CallCore& call, const BulkArgument& argument, Handler next) noexcept {
+  call.waiting_argument = argument;
+  call.waits_for_results = false;
+  call.next_stage = next;
+  call.ending = Ending::kWaitForBuffer;
+}
+
+}  // namespace
+
 constinit thread_local bool deferred_in_stage = false;
 
 std::uint32_t Call::xid() const noexcept { return core_of(*this).rpc.xid; }
@@ -80,19 +121,16 @@ BulkArgument Call::bulk_argument(XdrReader& reader, std::uint32_t max_length) no
 }
 
 void Call::pull(const BulkArgument& argument, RegisteredBytes sink, Handler next) noexcept {
-  CallCore& call = core_of(*this);
-  call.next_stage = next;
-  call.ending = Ending::kPull;
-  call.pull_sink = sink.data();
-  call.pull_left = argument.length;
-  call.pull_chunk = argument.chunk;
-  call.pull_segment = 0;
-  if (sink.size() < argument.length || !argument.ok) {
-    call.ending = Ending::kReject;
-    call.reject_with = AcceptStat::kGarbageArgs;
-  } else if (argument.chunk < 0 && argument.length != 0) {
-    std::memcpy(sink.data(), argument.inline_data.data(), argument.length);
-  }
+  plan_pull(core_of(*this), argument, sink, {}, next);
+}
+
+void Call::pull(const BulkArgument& argument, std::span<const RegisteredBytes> sinks, Handler next) noexcept {
+  plan_pull(core_of(*this), argument, {}, sinks, next);
+}
+
+void Call::wait_for_buffer(std::size_t bytes, Handler next) noexcept {
+  if (bytes > CoreMemory::current()->memory().bulk().buffer_bytes()) return reject(AcceptStat::kGarbageArgs);
+  pull(buffer_of(bytes), next);
 }
 
 void Call::pull(const BulkArgument& argument, Handler next) noexcept {
@@ -101,11 +139,7 @@ void Call::pull(const BulkArgument& argument, Handler next) noexcept {
   if (!buffer) {
     if (argument.length > CoreMemory::current()->memory().bulk().buffer_bytes())
       return reject(AcceptStat::kGarbageArgs);
-    // The loop keeps the Call until a buffer is free, then comes back here.
-    call.waiting_argument = argument;
-    call.next_stage = next;
-    call.ending = Ending::kWaitForBuffer;
-    return;
+    return wait_to_run(call, argument, next);
   }
   pull(argument, keep(std::move(buffer)).first(argument.length), next);
 }
@@ -156,6 +190,17 @@ XdrWriter& Call::results(std::size_t max_bytes) noexcept {
   return call.writer;
 }
 
+bool Call::open_results(std::size_t max_bytes, Handler again) noexcept {
+  CallCore& call = core_of(*this);
+  (void)results(max_bytes);
+  if (call.results_buffer != nullptr || call.results_refused) return true;
+  const std::size_t awaited = call.results_bulk ? CoreMemory::current()->memory().bulk().buffer_bytes() : max_bytes;
+  call.results_open = call.results_bulk = false;
+  wait_to_run(call, buffer_of(awaited), again);
+  call.waits_for_results = true;
+  return false;
+}
+
 namespace {
 
 /// A result forced inline makes the Reply longer than the handler could know. Where the Requester gave a Reply chunk,
@@ -173,28 +218,51 @@ void continue_in_bulk(CallCore& call) noexcept {
   call.results_bulk = true;
 }
 
-}  // namespace
-
-void Call::push(RegisteredBytes source, void (*done)(void*) noexcept, void* done_context) noexcept {
-  CallCore& call = core_of(*this);
-  XdrWriter& writer = results();
+/// Places the result that `push` tells of.
+void place(Call& handle, const Push& push) noexcept {
+  CallCore& call = core_of(handle);
+  XdrWriter& writer = handle.results();
+  const std::size_t bytes = bytes_of(push.all());
   if (CallChunks* chunks = call.chunks;
       chunks != nullptr && chunks->next_write_chunk < chunks->lists.write_chunk_count) {
     const std::uint16_t chunk = chunks->next_write_chunk++;
     // RFC 8166 §4.3.2: an empty Write chunk asks for this result inline.
     if (chunks->lists.write_table[chunk].count != 0) {
-      writer.u32(static_cast<std::uint32_t>(source.size()));
-      chunks->pushes[chunks->push_count++] = {source, chunk, done, done_context};
+      writer.u32(static_cast<std::uint32_t>(bytes));
+      Push& placed = chunks->pushes[chunks->push_count++];
+      placed = push;
+      placed.chunk = chunk;
       return;
     }
   }
-  const std::size_t wanted = sizeof(std::uint32_t) + xdr_padded(source.size());
+  const std::size_t wanted = sizeof(std::uint32_t) + xdr_padded(bytes);
   if (wanted > writer.room() && writer.ok() && call.results_buffer != nullptr && !call.results_bulk &&
       call.chunks != nullptr && call.chunks->lists.reply_present) {
     continue_in_bulk(call);
   }
-  writer.opaque(source);
-  if (done != nullptr) done(done_context);
+  writer.u32(static_cast<std::uint32_t>(bytes));
+  if (std::byte* out = writer.reserve(bytes)) {
+    for (const RegisteredBytes& piece : push.all()) {
+      if (!piece.empty()) std::memcpy(out, piece.data(), piece.size());
+      out += piece.size();
+    }
+  }
+  if (push.done != nullptr) push.done(push.done_context);
+}
+
+}  // namespace
+
+void Call::push(RegisteredBytes source, void (*done)(void*) noexcept, void* done_context) noexcept {
+  place(*this, {source, {}, 0, done, done_context});
+}
+
+void Call::push(std::span<const RegisteredBytes> pieces) noexcept { place(*this, {{}, pieces, 0, nullptr, nullptr}); }
+
+void Call::at_end(void (*hook)(void*) noexcept, void* context) noexcept {
+  CallCore& call = core_of(*this);
+  call.has_end_hook = true;
+  call.end_hook = hook;
+  call.end_context = context;
 }
 
 void Call::reply() noexcept { core_of(*this).ending = Ending::kReply; }
@@ -214,6 +282,16 @@ void DeferredCall::reply() noexcept {
   CallCore& call = core_of(*std::exchange(call_, nullptr));
   call.ending = Ending::kReply;
   // The ring holds every Call of the loop, so there is always room.
+  while (!call.home->push(&call)) {
+  }
+}
+
+void DeferredCall::resume(Handler next) noexcept {
+  CallCore& call = core_of(*std::exchange(call_, nullptr));
+  call.ending = Ending::kPull;  // of nothing
+  call.pull_left = 0;
+  call.pull_chunk = -1;
+  call.next_stage = next;
   while (!call.home->push(&call)) {
   }
 }

@@ -42,6 +42,8 @@ class DeferredCall {
   /// Sends the Reply that was prepared on the Call (results, push) with SUCCESS, or a rejection. Runs on: any core.
   void reply() noexcept;
   void reject(AcceptStat status) noexcept;
+  /// Goes on with the Call where its handlers run: `next` is its next stage. Runs on: any core.
+  void resume(Handler next) noexcept;
 
  private:
   Call* call_ = nullptr;
@@ -75,6 +77,14 @@ class Call {
   /// than in the Call must follow that rule itself. An argument above the bulk size is answered GARBAGE_ARGS.
   void pull(const BulkArgument& argument, Handler next) noexcept;
 
+  /// The same into several pieces, one after the other, which together hold at least the argument's length. The array,
+  /// too, must stay valid until `next` runs.
+  void pull(const BulkArgument& argument, std::span<const RegisteredBytes> sinks, Handler next) noexcept;
+
+  /// Waits for a buffer of the engine's that holds `bytes`, kept from then on, and runs `next`: by the rules of a pull
+  /// into one.
+  void wait_for_buffer(std::size_t bytes, Handler next) noexcept;
+
   /// A buffer of this core's pools that holds `bytes`; empty when none is free or `bytes` exceeds the bulk size.
   [[nodiscard]] Buffer make_buffer(std::size_t bytes) noexcept;
   /// Keeps a buffer until the Call is over: until the Reply, and every Write from the buffer, has left. At most two.
@@ -87,10 +97,20 @@ class Call {
   /// such room; reply() then answers ERR_CHUNK (or SYSTEM_ERR where it was a pool that had run dry).
   [[nodiscard]] XdrWriter& results(std::size_t max_bytes = 0) noexcept;
 
+  /// Opens results(max_bytes), or where a pool has run dry lets the Call wait its turn, by the rules of pull(), and
+  /// then runs `again`. Whether they are open; a handler that gets false returns at once.
+  [[nodiscard]] bool open_results(std::size_t max_bytes, Handler again) noexcept;
+
   /// Places one DDP-eligible result: writes its length word into results(), and the octets into the next Write chunk
   /// by RDMA. Where no Write chunk is left, or an empty one asks for it, they go inline with their pad (RFC 8166
   /// §4.3.2). The source must not change until the Call is over; `done` (optional) then tells so, on a core of ours.
   void push(RegisteredBytes source, void (*done)(void*) noexcept = nullptr, void* done_context = nullptr) noexcept;
+  /// The same for a result that lies in several pieces. The array, too, must not change until the Call is over.
+  void push(std::span<const RegisteredBytes> pieces) noexcept;
+
+  /// Runs `hook` on a core of ours when the Call is over, whatever its end: when its Reply, and every Write before
+  /// it, has left, or when its connection has gone and nothing of it is under way any more. At most one.
+  void at_end(void (*hook)(void* context) noexcept, void* context) noexcept;
 
   /// Ends the Call. Exactly one of them, once.
   void reply() noexcept;

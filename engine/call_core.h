@@ -34,11 +34,22 @@ enum class Denial : std::uint8_t { kNone, kRpcMismatch, kAuthError };
 
 /// One DDP-eligible result that is to go into a Write chunk.
 struct Push {
-  RegisteredBytes source;
-  std::uint16_t chunk = 0;  // index in ChunkLists::write_chunks()
+  RegisteredBytes source;                   // all of it, or
+  std::span<const RegisteredBytes> pieces;  // where it lies; else empty
+  std::uint16_t chunk = 0;                  // index in ChunkLists::write_chunks()
   void (*done)(void*) noexcept = nullptr;
   void* done_context = nullptr;
+
+  [[nodiscard]] std::span<const RegisteredBytes> all() const noexcept {
+    return pieces.empty() ? std::span<const RegisteredBytes>{&source, 1} : pieces;
+  }
 };
+/// Octets of all of them.
+[[nodiscard]] inline std::size_t bytes_of(std::span<const RegisteredBytes> pieces) noexcept {
+  std::size_t bytes = 0;
+  for (const RegisteredBytes& piece : pieces) bytes += piece.size();
+  return bytes;
+}
 inline constexpr std::size_t kMaxPushes = kMaxWriteChunks;
 inline constexpr std::size_t kMaxKept = 2;
 
@@ -47,7 +58,9 @@ struct WriteCursor {
   std::uint16_t left = 0;  // Writes still to post
   std::uint16_t push = 0;  // also counts the Long Reply's own Write, as the one after the last push
   std::uint16_t segment = 0;
-  std::uint32_t done = 0;  // octets of the present push
+  std::uint32_t segment_done = 0;  // octets of it
+  std::uint32_t piece = 0;         // of the present push
+  std::uint32_t piece_done = 0;    // octets of it
 };
 
 /// Only Calls with chunks have one of these.
@@ -68,8 +81,9 @@ struct CallChunks {
 struct alignas(8) CallProgress {
   Ending ending = Ending::kNone;
   ReplyForm form = ReplyForm::kMsg;
-  std::uint16_t tokens_out = 0;  // completions that the Call waits for
+  std::uint8_t tokens_out = 0;  // completions that the Call waits for: three at most
   std::uint8_t kept_count = 0;
+  bool has_end_hook = false;
   bool results_open = false;
   bool reply_prepared = false;  // the form of the Reply is decided
   bool send_posted = false;
@@ -106,13 +120,19 @@ class CallCore final : public Call, public CallProgress {
   bool results_bulk = false;
   XdrWriter writer{{}};
   std::byte* stream_buffer = nullptr;  // bulk: the Long Call
-  // The pull under way: `pull_left` octets of chunk `pull_chunk` (none when negative) go to `pull_sink`.
-  std::byte* pull_sink = nullptr;
+  // The pull under way: `pull_left` octets of chunk `pull_chunk` (none when negative) go to `pull_sink`, and when that
+  // is full to `pull_more`.
+  RegisteredBytes pull_sink;
+  std::span<const RegisteredBytes> pull_more;
   std::uint32_t pull_left = 0;
   std::int32_t pull_chunk = -1;
   std::uint32_t pull_segment = 0;
-  BulkArgument waiting_argument;
+  std::uint32_t pull_segment_done = 0;  // octets of it
+  BulkArgument waiting_argument;        // what the buffer is for that the Call waits for,
+  bool waits_for_results = false;       // unless it is for its results, of that length
   std::array<Buffer, kMaxKept> kept_buffers;
+  void (*end_hook)(void*) noexcept = nullptr;  // with has_end_hook
+  void* end_context = nullptr;
   std::array<std::uint64_t, 4> user_state{};
   CallCore* next = nullptr;    // in one queue at a time
   ReturnRing* home = nullptr;  // for good

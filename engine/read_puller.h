@@ -3,9 +3,10 @@
 
 // Hot path. Runs on: poll core.
 //
-// Read chunks → RDMA Reads into registered memory (RFC 8166 §3.4.5). Segments are read in list order, one Read each;
-// RC completes them in order, so only the last carries the Call's token, and its completion says that all octets are
-// there. A full send queue makes post() return false; called again, it goes on where it stopped.
+// Read chunks → RDMA Reads into registered memory (RFC 8166 §3.4.5). Segments are read in list order, one Read each, or
+// one for each piece of memory that a segment goes to; RC completes them in order, so only the last carries the Call's
+// token, and its completion says that all octets are there. A full send queue makes post() return false; called again,
+// it goes on where it stopped.
 
 #include <algorithm>
 
@@ -20,25 +21,36 @@ class ReadPuller {
 
   explicit ReadPuller(LoopContext<P>& loop) noexcept : loop_(loop) {}
 
-  /// Pulls `pull_left` octets of chunk `pull_chunk` to `pull_sink`.
+  /// Pulls `pull_left` octets of chunk `pull_chunk` to `pull_sink` and `pull_more`, which hold them.
   [[nodiscard]] Progress post(CallCore& call, const ReadChunk& chunk) noexcept {
     auto& link = *static_cast<Link<P>*>(call.link);
     if (call.pull_left == 0) return Progress::kNothingToPull;
     call.pulling = true;
     const auto order = call.chunks->reads.segments_of(chunk);
-    for (; call.pull_segment < order.size(); ++call.pull_segment) {
+    while (call.pull_segment < order.size()) {
       const Segment& segment = call.chunks->lists.read_segments[order[call.pull_segment]].target;
-      const std::uint32_t length = std::min(segment.length, call.pull_left);
-      if (length == 0) continue;
+      const std::uint32_t wanted = std::min(segment.length - call.pull_segment_done, call.pull_left);
+      if (wanted == 0) {
+        ++call.pull_segment;
+        call.pull_segment_done = 0;
+        continue;
+      }
+      if (call.pull_sink.empty()) {
+        call.pull_sink = call.pull_more.front();
+        call.pull_more = call.pull_more.subspan(1);
+        continue;
+      }
+      const auto length = static_cast<std::uint32_t>(std::min<std::size_t>(wanted, call.pull_sink.size()));
       const bool last = length == call.pull_left;
-      const dv::Sge sge = loop_.sge(call.pull_sink, length);
-      if (!link.qp->post_read({&sge, 1}, {segment.offset, segment.handle},
+      const dv::Sge sge = loop_.sge(call.pull_sink.data(), length);
+      if (!link.qp->post_read({&sge, 1}, {segment.offset + call.pull_segment_done, segment.handle},
                               last ? make_token(TokenKind::kCall, call.index) : dv::kNoToken)) {
         return Progress::kQueueFull;
       }
       loop_.mark_dirty(link);
       loop_.count(Count::kReadBytesPulled, length);
-      call.pull_sink += length;
+      call.pull_sink = call.pull_sink.subspan(length);
+      call.pull_segment_done += length;
       call.pull_left -= length;
       if (last) {
         ++call.tokens_out;

@@ -12,6 +12,7 @@
 // buffer (its token returns it). RDMA Writes read memory that the Call holds, so the Call lives until the last of them
 // has completed.
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/loop_context.h"
@@ -82,12 +83,11 @@ class ReplyPoster {
     if (call.ending == Ending::kReply) {
       for (std::uint16_t i = 0; i < chunks.push_count; ++i) {
         const Push& push = chunks.pushes[i];
-        if (!chunks.returned.fill_write(chunks.lists, push.chunk, push.source.size()) ||
-            !loop_.memory.memory().contains(push.source)) {
+        if (!chunks.returned.fill_write(chunks.lists, push.chunk, bytes_of(push.all())) || !registered(push)) {
           call.form = ReplyForm::kErrChunk;
           return;
         }
-        chunks.writes.left = static_cast<std::uint16_t>(chunks.writes.left + segments_used(chunks, push.chunk));
+        chunks.writes.left = static_cast<std::uint16_t>(chunks.writes.left + writes_needed(chunks, push));
       }
     }
     const std::size_t header = reply_header_size(chunks.lists);
@@ -103,11 +103,28 @@ class ReplyPoster {
                     AcceptStat::kSuccess);
   }
 
-  [[nodiscard]] static std::uint16_t segments_used(const CallChunks& chunks, std::uint16_t chunk) noexcept {
-    const WriteChunk& shape = chunks.lists.write_table[chunk];
-    std::uint16_t used = 0;
-    for (std::uint16_t i = 0; i < shape.count; ++i) used += chunks.returned.write[shape.first + i] != 0;
-    return used;
+  [[nodiscard]] bool registered(const Push& push) const noexcept {
+    for (const RegisteredBytes& piece : push.all()) {
+      if (!loop_.memory.memory().contains(piece)) return false;
+    }
+    return true;
+  }
+
+  /// One for each part of a segment that lies in one piece.
+  [[nodiscard]] static std::uint32_t writes_needed(const CallChunks& chunks, const Push& push) noexcept {
+    const WriteChunk& shape = chunks.lists.write_table[push.chunk];
+    std::uint32_t writes = 0;
+    std::size_t in_segment = 0;  // octets still to go there
+    std::uint16_t segment = 0;
+    for (const RegisteredBytes& piece : push.all()) {
+      for (std::size_t left = piece.size(); left != 0; ++writes) {
+        while (in_segment == 0) in_segment = chunks.returned.write[shape.first + segment++];
+        const std::size_t part = std::min(in_segment, left);
+        in_segment -= part;
+        left -= part;
+      }
+    }
+    return writes;
   }
 
   [[nodiscard]] static std::uint64_t payload_bytes(const CallCore& call) noexcept {
@@ -148,30 +165,38 @@ class ReplyPoster {
       const Segment* segments = chunks.lists.reply_segments.data();
       const std::uint32_t* lengths = chunks.returned.reply.data();
       std::uint16_t count = chunks.lists.reply_count;
-      const std::byte* source = call.results_buffer + call.results_offset - kAcceptedReplyBytes;
+      const RegisteredBytes stream{call.results_buffer + call.results_offset - kAcceptedReplyBytes, UINT32_MAX};
+      std::span<const RegisteredBytes> pieces{&stream, 1};
       if (!long_reply) {
         const Push& push = chunks.pushes[at.push];
         const WriteChunk& shape = chunks.lists.write_table[push.chunk];
         segments = chunks.lists.write_segments.data() + shape.first;
         lengths = chunks.returned.write.data() + shape.first;
         count = shape.count;
-        source = push.source.data();
+        pieces = push.all();
       }
-      for (; at.segment < count; ++at.segment) {
-        const std::uint32_t length = lengths[at.segment];
-        if (length == 0) continue;
-        const dv::Sge sge = loop_.sge(source + at.done, length);
-        const dv::Token token = at.left == 1 ? make_token(TokenKind::kCall, call.index) : dv::kNoToken;
-        const Segment& segment = segments[at.segment];
-        if (!link.qp->post_write({&sge, 1}, {segment.offset, segment.handle}, token)) return false;
-        loop_.mark_dirty(link);
-        loop_.count(Count::kWriteBytesPushed, length);
-        at.done += length;
-        if (--at.left == 0) ++call.tokens_out;
+      for (; at.segment < count; ++at.segment, at.segment_done = 0) {
+        while (at.segment_done < lengths[at.segment]) {
+          const RegisteredBytes left = pieces[at.piece].subspan(at.piece_done);
+          if (left.empty()) {
+            ++at.piece;
+            at.piece_done = 0;
+            continue;
+          }
+          const auto length =
+              static_cast<std::uint32_t>(std::min<std::size_t>(lengths[at.segment] - at.segment_done, left.size()));
+          const dv::Sge sge = loop_.sge(left.data(), length);
+          const dv::Token token = at.left == 1 ? make_token(TokenKind::kCall, call.index) : dv::kNoToken;
+          const Segment& segment = segments[at.segment];
+          if (!link.qp->post_write({&sge, 1}, {segment.offset + at.segment_done, segment.handle}, token)) return false;
+          loop_.mark_dirty(link);
+          loop_.count(Count::kWriteBytesPushed, length);
+          at.segment_done += length;
+          at.piece_done += length;
+          if (--at.left == 0) ++call.tokens_out;
+        }
       }
-      ++at.push;
-      at.segment = 0;
-      at.done = 0;
+      at = {.left = at.left, .push = static_cast<std::uint16_t>(at.push + 1)};
     }
     return true;
   }

@@ -117,6 +117,10 @@ class Responder {
         Buffer buffer = call.make_buffer(call.waiting_argument.length);
         if (!buffer) return;
         waiting_for_buffer_.pop();
+        if (call.waits_for_results) {
+          buffer.reset();    // back to this core, where the stage finds it
+          return run(call);  // one a turn: it may come to wait again
+        }
         call.pull(call.waiting_argument, call.keep(std::move(buffer)).first(call.waiting_argument.length),
                   call.next_stage);
         settle(call);
@@ -245,9 +249,10 @@ class Responder {
   }
 
   void pull_stream(CallCore& call) noexcept {
-    call.pull_sink = call.stream_buffer;
     call.pull_left = call.chunks->reads.position_zero_bytes();
-    call.pull_segment = 0;
+    call.pull_sink = {call.stream_buffer, call.pull_left};
+    call.pull_more = {};
+    call.pull_segment = call.pull_segment_done = 0;
     call.payload = call.stream_buffer;
     call.payload_bytes = call.pull_left;
     loop_.count(Count::kLongCallsPulled);
@@ -437,6 +442,7 @@ class Responder {
     auto& link = *static_cast<Link<P>*>(call.link);
     if (call.message != nullptr) credit_.recycle(link, std::exchange(call.message, nullptr));
     if (call.chunks != nullptr || call.results_open) release_extras(call);
+    if (call.has_end_hook) call.end_hook(call.end_context);
     reset(call);
     --link.calls_out;
     loop_.calls.give_back(&call);

@@ -82,6 +82,13 @@ class XdrWriter {
     if (size_ >= 4 && at <= size_ - 4) store_be32(out_.data() + at, value);
   }
 
+  /// Takes back what was written beyond the first `size` octets, and an overflow with it.
+  void cut(std::size_t size) noexcept {
+    if (size > size_) return;
+    size_ = size;
+    ok_ = true;
+  }
+
   /// Goes on in other memory, which takes over what was written. Views into the memory before are stale.
   void move_to(std::span<std::byte> out) noexcept {
     if (size_ > out.size()) return overflow();

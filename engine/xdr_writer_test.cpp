@@ -131,5 +131,22 @@ TEST(XdrWriter, WhatItWritesTheReaderReads) {
   EXPECT_EQ(in.remaining(), 0U);
 }
 
+TEST(XdrWriter, WhatWasCutIsGoneAndSoIsTheOverflow) {
+  std::array<std::byte, 8> out{};
+  XdrWriter writer(out);
+  writer.u32(1);
+  const std::size_t mark = writer.size();
+  writer.u64(2);
+  EXPECT_FALSE(writer.ok());
+  writer.cut(mark);
+  EXPECT_TRUE(writer.ok());
+  EXPECT_EQ(writer.size(), 4U);
+  writer.u32(3);
+  EXPECT_TRUE(writer.ok());
+  writer.cut(9);  // more than there is
+  EXPECT_EQ(writer.size(), 8U);
+  EXPECT_EQ(load_be32(out.data() + 4), 3U);
+}
+
 }  // namespace
 }  // namespace rodeo
