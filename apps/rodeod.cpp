@@ -10,6 +10,7 @@
 #include <string>
 
 #include "apps/command_line.h"
+#include "apps/nfs/mount_server.h"
 #include "apps/rodeod_options.h"
 #include "apps/test_program.h"
 #include "engine/rodeo.h"
@@ -66,6 +67,10 @@ Result<void> serve(Engine& engine, const RodeodOptions& options, const sigset_t&
   }
   for (const std::string& line : engine.describe()) spdlog::info("{}", line);
   for (const std::string& line : engine.warnings()) spdlog::warn("{}", line);
+  for (const ExportSpec& spec : options.exports) {
+    spdlog::info("export {}: {} of memory, MOUNT on port {}", spec.path,
+                 human_bytes(static_cast<double>(spec.memory_bytes)), options.mount_port);
+  }
   for (const std::string& address : options.listen) fmt::print("ready: {}\n", address);
   std::fflush(stdout);
   for (;;) {
@@ -90,21 +95,40 @@ int run(RodeodOptions options) {
   }
   const std::size_t payload_bytes = config.bulk_bytes;
   config.bulk_bytes += kLongMessageHeadroom;
-  config.application_bytes = TestProgram::application_bytes(payload_bytes);
+  // Pages of exports first: they are aligned as the memory is.
+  const std::size_t export_bytes = export_memory_bytes(options.exports);
+  config.application_bytes = export_bytes + TestProgram::application_bytes(payload_bytes);
   const sigset_t signals = block_signals();
 
-  // The program outlives the engine: its handlers run until the engine is gone.
+  // The programs outlive the engine: their handlers run until the engine is gone.
   std::unique_ptr<TestProgram> program;
+  OpenExports exports;
+  std::unique_ptr<nfs::NfsServer> nfs_server;
+  std::unique_ptr<nfs::MountServer> mount_server;
   auto opened = Engine::open(options.listen.front(), config);
   if (!opened) return give_up(opened.error());
   const std::unique_ptr<Engine> engine = std::move(*opened);
-  auto added = TestProgram::add_to(*engine, payload_bytes);
+  auto added = TestProgram::add_to(*engine, engine->application_memory().subspan(export_bytes), payload_bytes);
   if (!added) return give_up(added.error());
   program = std::move(*added);
+  if (!options.exports.empty()) {
+    auto opened_exports = open_exports(options.exports, engine->application_memory());
+    if (!opened_exports) return give_up(opened_exports.error());
+    exports = std::move(*opened_exports);
+    auto nfs_added = nfs::NfsServer::add_to(*engine, exports.exports, payload_bytes);
+    if (!nfs_added) return give_up(nfs_added.error());
+    nfs_server = std::move(*nfs_added);
+  }
   if (auto started = engine->start(); !started) return give_up(started.error());
+  if (nfs_server != nullptr) {
+    auto mount = nfs::MountServer::start(*nfs_server, {.port = options.mount_port});
+    if (!mount) return give_up(mount.error());
+    mount_server = std::move(*mount);
+  }
   const auto served = serve(*engine, options, signals);
   unblock_stop_signals();
   program->stop_holding_calls();
+  mount_server.reset();
   engine->stop();
   if (!served) return give_up(served.error());
   print_counters(*engine);

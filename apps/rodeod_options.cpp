@@ -13,7 +13,12 @@ Examples:
   rodeod --poll-cores 0,2-3 --worker-cores 0x30 three loops; handlers that hash run on cores 4 and 5
   rodeod --no-hugepages                         on ordinary pages, where none are reserved
   rodeod --listen rdma://192.0.2.1              on the RDMA device that has this address, port 20049
+  rodeod --listen rdma://192.0.2.1 --export /data=memory,size=1G
+                                                and serves NFS version 3 there, from memory
   rodeo ping soft:rodeo                         is it there?
+
+A Linux client mounts an export with
+  mount -t nfs -o vers=3,proto=rdma,port=20049,mountproto=tcp,mountport=20048,nolock 192.0.2.1:/data /mnt
 
 A poll core is busy all the time: give rodeod cores of its own, and clients others. Without --worker-cores every handler
 runs on the poll core that received its Call.
@@ -29,12 +34,17 @@ SIGINT and SIGTERM stop it: Calls under way are answered, and counters printed. 
 prints the counters and goes on.
 )";
 
+int wrong_input(const CLI::App& app, const Error& error) {
+  complain(app.get_name(), error.message());
+  return kExitUsage;
+}
+
 }  // namespace
 
 std::optional<int> parse_rodeod_options(int argc, const char* const* argv, RodeodOptions& options) {
   CLI::App app{"Serves RPC-over-RDMA version 1 (RFC 8166) from polled cores.", "rodeod"};
   Config& config = options.config;
-  app.footer(kFooter);
+  app.footer(std::string(kFooter) + "\n" + kExportHelp + "\n");
   app.set_version_flag("--version", std::string("rodeod ") + kVersion, "Print the version and exit");
   app.option_defaults()->always_capture_default();
 
@@ -72,6 +82,15 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
   app.add_option("--bulk-bytes", config.bulk_bytes, "The largest payload that one of them holds, 4K to 256M")
       ->transform(byte_size(4096, kMaxPayloadBytes))
       ->group("Memory");
+  std::vector<std::string> exports;
+  std::string exports_file;
+  app.add_option("--export", exports, "A file system to serve by NFS version 3, as told below; may be repeated")
+      ->type_name("PATH=memory,OPTION,...")
+      ->group("NFS");
+  app.add_option("--exports-file", exports_file, "A file with one of them a line")->type_name("FILE")->group("NFS");
+  app.add_option("--mount-port", options.mount_port, "Where MOUNT is served over TCP and UDP when there are exports")
+      ->check(whole_number(1, 65'535))
+      ->group("NFS");
   bool no_hugepages = false;
   app.add_flag("--no-hugepages", no_hugepages, "Use ordinary pages and do not warn about it")->group("Memory");
   app.add_option("--log-level", options.log_level, "How much to tell: debug, info, warn, error or off")
@@ -86,6 +105,16 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
 
   if (const auto status = parse_command_line(app, argc, argv)) return status;
   config.hugepages = !no_hugepages;
+  for (const std::string& text : exports) {
+    auto spec = parse_export(text);
+    if (!spec) return wrong_input(app, spec.error());
+    options.exports.push_back(std::move(*spec));
+  }
+  if (!exports_file.empty()) {
+    auto specs = read_exports_file(exports_file);
+    if (!specs) return wrong_input(app, specs.error());
+    for (ExportSpec& spec : *specs) options.exports.push_back(std::move(spec));
+  }
   if (options.listen.empty()) options.listen.emplace_back(kDefaultAddress);
   return std::nullopt;
 }

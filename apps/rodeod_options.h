@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/export_options.h"
 #include "engine/rodeo.h"
 
 namespace rodeo::apps {
@@ -15,6 +16,8 @@ struct RodeodOptions {
   Config config;
   std::vector<std::string> listen;
   std::string log_level = "info";
+  std::vector<ExportSpec> exports;
+  std::uint16_t mount_port = 20'048;
 };
 
 /// The exit status when there is nothing left to do: after --help, --version, or wrong input.

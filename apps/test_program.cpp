@@ -60,12 +60,12 @@ void reply_checksum(Call& call, std::span<const std::byte> octets) noexcept {
 
 std::size_t TestProgram::application_bytes(std::size_t bulk_bytes) noexcept { return kPatternPeriod + bulk_bytes; }
 
-Result<std::unique_ptr<TestProgram>> TestProgram::add_to(Engine& engine, std::size_t bulk_bytes) {
-  const RegisteredBytes memory = engine.application_memory();
+Result<std::unique_ptr<TestProgram>> TestProgram::add_to(Engine& engine, RegisteredBytes memory,
+                                                         std::size_t bulk_bytes) {
   if (memory.size() < application_bytes(bulk_bytes)) {
     return fail("test program",
-                "the engine has " + std::to_string(memory.size()) + " bytes of application memory and the test " +
-                    "program needs " + std::to_string(application_bytes(bulk_bytes)),
+                "it has " + std::to_string(memory.size()) + " bytes of application memory and needs " +
+                    std::to_string(application_bytes(bulk_bytes)),
                 "set Config::application_bytes");
   }
   std::unique_ptr<TestProgram> self(

@@ -26,8 +26,9 @@ class TestProgram {
   [[nodiscard]] static std::size_t application_bytes(std::size_t bulk_bytes) noexcept;
 
   /// Adds the program and its pollers to an engine that has not started, which this must outlive. `bulk_bytes`: the
-  /// largest payload, at most what the engine's Config says.
-  [[nodiscard]] static Result<std::unique_ptr<TestProgram>> add_to(Engine& engine, std::size_t bulk_bytes);
+  /// largest payload, at most what the engine's Config says. `memory`: of the engine's application memory.
+  [[nodiscard]] static Result<std::unique_ptr<TestProgram>> add_to(Engine& engine, RegisteredBytes memory,
+                                                                   std::size_t bulk_bytes);
 
   TestProgram(const TestProgram&) = delete;
   TestProgram& operator=(const TestProgram&) = delete;

@@ -67,7 +67,7 @@ class TestProgramTest : public testing::Test {
     auto server = Engine::open(kAddress, config);
     ASSERT_TRUE(server.has_value()) << server.error().message();
     server_ = std::move(*server);
-    auto program = TestProgram::add_to(*server_, kBulkBytes);
+    auto program = TestProgram::add_to(*server_, server_->application_memory(), kBulkBytes);
     ASSERT_TRUE(program.has_value()) << program.error().message();
     program_ = std::move(*program);
     expect_ok(server_->start());

@@ -193,6 +193,20 @@ TEST_F(CallStages, InlineDataFillsThePiecesAndComesBackInline) {
   EXPECT_EQ(server_.ended, 1);
 }
 
+TEST_F(CallStages, NothingMayBePushedIntoAWriteChunk) {
+  proves("R8166-4.3.2-8");
+  server_.pieces.clear();
+  Buffer sink = connection_->make_buffer(100);
+  const RegisteredBytes sinks[] = {sink.first(100)};
+  const std::byte arguments[4] = {};
+  const Seen seen = call({.target = &kMirror, .arguments = arguments, .sinks = sinks, .max_results = 8});
+  ASSERT_EQ(seen.error, CallError::kNone);
+  EXPECT_EQ(seen.written.at(0), 0U);
+  ASSERT_EQ(seen.results.size(), 8U);
+  EXPECT_EQ(load_be32(seen.results.data()), 0U);
+  pair_->until([&] { return server_.ended == 1; });
+}
+
 TEST_F(CallStages, PiecesThatHoldTooLittleRefuseTheArgument) {
   use_pieces({2, 5});
   std::byte storage[16];

@@ -105,7 +105,7 @@ class ReplyPoster {
 
   [[nodiscard]] bool registered(const Push& push) const noexcept {
     for (const RegisteredBytes& piece : push.all()) {
-      if (!loop_.memory.memory().contains(piece)) return false;
+      if (!piece.empty() && !loop_.memory.memory().contains(piece)) return false;
     }
     return true;
   }

@@ -98,27 +98,30 @@ class Operation {
   /// Called once, on the thread that calls complete().
   using Completion = void (*)(Operation& operation, NfsStat3 status) noexcept;
 
+  Operation(Completion completion, void* context) noexcept : completion_(completion), context_(context) {}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
   /// Ends the operation. The results that go with `status` are filled in. Runs on: any thread, once.
   void complete(NfsStat3 status) noexcept { completion_(*this, status); }
+  /// The completion's.
+  [[nodiscard]] void* context() const noexcept { return context_; }
 
   Credentials credentials;
 
  protected:
-  explicit Operation(Completion completion) noexcept : completion_(completion) {}
   ~Operation() = default;
 
  private:
   Completion completion_;
+  void* context_;
 };
 
 // In each: what is asked first, then the results. The section is RFC 1813's.
 
 /// Attributes of an object (§3.3.1). The server also asks for them to answer ACCESS, FSINFO and PATHCONF.
 struct Getattr : Operation {
-  explicit Getattr(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView object;
 
   Fattr3 attributes;
@@ -126,7 +129,7 @@ struct Getattr : Operation {
 
 /// §3.3.2. `guard`: NFS3ERR_NOT_SYNC unless this is the ctime.
 struct Setattr : Operation {
-  explicit Setattr(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView object;
   Sattr3 new_attributes;
   std::optional<NfsTime3> guard;
@@ -136,7 +139,7 @@ struct Setattr : Operation {
 
 /// §3.3.3. "." is the directory, ".." its parent (of the root: the root).
 struct Lookup : Operation {
-  explicit Lookup(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView directory;
   std::string_view name;
 
@@ -147,7 +150,7 @@ struct Lookup : Operation {
 
 /// §3.3.5.
 struct Readlink : Operation {
-  explicit Readlink(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView object;
   RegisteredBytes buffer;  // of kMaxPathBytes octets
 
@@ -157,7 +160,7 @@ struct Readlink : Operation {
 
 /// §3.3.6. At or beyond the end of the file: no data, eof, and success.
 struct Read : Operation {
-  explicit Read(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView object;
   std::uint64_t offset = 0;
   std::uint32_t count = 0;
@@ -171,7 +174,7 @@ struct Read : Operation {
 
 /// §3.3.7. A store that cannot write as stably as is asked writes more stably. `written` may be less than count.
 struct Write : Operation {
-  explicit Write(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView object;
   std::uint64_t offset = 0;
   std::uint32_t count = 0;
@@ -187,7 +190,7 @@ struct Write : Operation {
 
 /// CREATE, MKDIR, SYMLINK and MKNOD (§3.3.8 to §3.3.11), told apart by `type`.
 struct Create : Operation {
-  explicit Create(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView directory;
   std::string_view name;
   Ftype3 type = Ftype3::kReg;
@@ -204,7 +207,7 @@ struct Create : Operation {
 
 /// REMOVE (§3.3.12), or RMDIR (§3.3.13).
 struct Remove : Operation {
-  explicit Remove(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView directory;
   std::string_view name;
   bool is_rmdir = false;  // then only directories are removed, otherwise all but directories
@@ -214,7 +217,7 @@ struct Remove : Operation {
 
 /// §3.3.14. Both directories are of the same export.
 struct Rename : Operation {
-  explicit Rename(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView from_directory;
   std::string_view from_name;
   HandleView to_directory;
@@ -226,7 +229,7 @@ struct Rename : Operation {
 
 /// §3.3.15. Object and directory are of the same export.
 struct Link : Operation {
-  explicit Link(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView object;
   HandleView directory;
   std::string_view name;
@@ -250,7 +253,7 @@ class EntrySink {
 /// start, with "." and ".." among them. Cookies are stable: an entry keeps its cookie while it exists, and a cookie
 /// whose entry is gone still tells where to go on. 0 is nobody's.
 struct Readdir : Operation {
-  explicit Readdir(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView directory;
   std::uint64_t cookie = 0;
   Verf3 asked_verifier{};  // NFS3ERR_BAD_COOKIE when the cookie is not 0 and belongs to another one than ours
@@ -264,7 +267,7 @@ struct Readdir : Operation {
 
 /// §3.3.18.
 struct Fsstat : Operation {
-  explicit Fsstat(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView object;
 
   std::uint64_t total_bytes = 0;
@@ -278,7 +281,7 @@ struct Fsstat : Operation {
 
 /// §3.3.21. Count 0: to the end of the file.
 struct Commit : Operation {
-  explicit Commit(Completion completion) noexcept : Operation(completion) {}
+  using Operation::Operation;
   HandleView object;
   std::uint64_t offset = 0;
   std::uint32_t count = 0;
