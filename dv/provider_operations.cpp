@@ -205,6 +205,7 @@ TEST_P(ProviderSuite, AFullSendQueueRefusesAndRecovers) {
       ASSERT_TRUE(run_until([&] { return b_.arrivals.size() == i + 1; }));
     }
   }
+  ASSERT_TRUE(run_until([&] { return a_.qp->send_room() != 0; }));
   EXPECT_TRUE(a_.send("room"));
   a_.qp->ring_doorbell();
   ASSERT_NO_FATAL_FAILURE(close());

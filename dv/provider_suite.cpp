@@ -9,6 +9,10 @@
 
 namespace rodeo::dv::suite {
 
+namespace {
+constexpr std::chrono::seconds kDestroyPatience{10};
+}  // namespace
+
 SharedBytes::SharedBytes(std::size_t bytes) : fd_(memfd_create("suite", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
   EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(bytes)), 0);
   EXPECT_EQ(fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
@@ -167,10 +171,12 @@ void ProviderSuite::close() {
   ASSERT_TRUE(run_until([&] { return has_event(b_, CmEventKind::kDisconnected); }));
   for (End& end : ends_) drain(end);
   ASSERT_TRUE(run_until([&] { return a_.qp->drained() && b_.qp->drained(); }));
+  const auto begin = std::chrono::steady_clock::now();
   for (End& end : ends_) {
     end.device->destroy(end.id);
     end.qp = nullptr;
   }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kDestroyPatience) << "something still holds a QP";
 }
 
 }  // namespace rodeo::dv::suite

@@ -38,6 +38,14 @@ struct Traits {
   bool carries_reasons = true;         // a rejection brings its sentence
   bool stands_bad_invalidates = true;  // a Send With Invalidate of a window that is not bound ends the connection only
   bool pads_private_data = false;      // with zeros, to the length of the message's field
+  bool bounds_windows = true;          // else a window's key reaches all of its region, if with the window's rights
+  // How faults of one's own are called.
+  Status unknown_local_key = Status::kLocalProtection;
+  Status too_long_at_receiver = Status::kLocalLength;
+  Status too_long_at_sender = Status::kRemoteInvalidRequest;
+  bool names_send_faults = true;  // else a request that fails before it is sent is called flushed, as those behind it
+
+  [[nodiscard]] Status send_fault(Status status) const { return names_send_faults ? status : Status::kFlushed; }
 };
 
 /// Two devices that can reach each other.

@@ -482,8 +482,9 @@ void RdmaDevice::destroy(CmId id) {
   Group& group = *groups_[connection->group];
   group.promised -= connection->promised;
   --group.connections;
+  connection->windows.clear();  // first: one that is still bound holds its QP, for which soft-RoCE then waits 50 s
   connection->qp.reset();
-  connection->cm.reset();  // with its QP, before the windows and the memory that it used
+  connection->cm.reset();  // with its QP, before the memory that it used
 }
 
 }  // namespace rodeo::dv::verbs

@@ -81,9 +81,9 @@ class RdmaDevice final : public Device {
     std::uint32_t promised = 0;       // CQEs
     std::uint8_t peer_initiates = 0;  // passive: Reads that the peer has under way at once, and that it answers
     std::uint8_t peer_responds = 0;
-    Owned<rdma_cm_id> cm;  // goes last, with its QP
     std::vector<std::byte> staging;
     Owned<ibv_mr> staging_region;
+    Owned<rdma_cm_id> cm;  // with its QP: after the windows that are bound there, before its memory
     std::unique_ptr<Qp> qp;
     std::vector<Owned<ibv_mw>> windows;
   };

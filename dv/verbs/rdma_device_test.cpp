@@ -2,6 +2,7 @@
 #include "dv/verbs/rdma_device.h"
 
 #include <gtest/gtest.h>
+#include <sys/utsname.h>
 
 #include <cstdlib>
 
@@ -14,6 +15,11 @@ namespace rodeo::dv::suite {
 
 namespace {
 
+std::string linux_release() {
+  utsname name{};
+  return uname(&name) == 0 ? name.release : "";
+}
+
 class RdmaBed final : public Bed {
  public:
   RdmaBed(Address address, std::uint32_t rnr_retry) : address_(std::move(address)) {
@@ -25,6 +31,7 @@ class RdmaBed final : public Bed {
   }
   tested::Device& device(std::size_t end) override { return *devices_[end]; }
   [[nodiscard]] Address address() const override { return address_; }
+  /// Those of soft-RoCE in Linux 6.1 and 6.12.
   [[nodiscard]] Traits traits() const override {
     return {.patience = std::chrono::seconds(60),
             .many_messages = 5'000,
@@ -34,7 +41,12 @@ class RdmaBed final : public Bed {
             .carries_reasons = false,
             // The kernel of soft-RoCE dereferences the region that such a window does not have (6.1.192: a panic).
             .stands_bad_invalidates = false,
-            .pads_private_data = true};
+            .pads_private_data = true,
+            .bounds_windows = false,
+            .unknown_local_key = Status::kLocalQpOperation,
+            .too_long_at_receiver = Status::kLocalQpOperation,
+            .too_long_at_sender = Status::kRemoteOperation,
+            .names_send_faults = linux_release().starts_with("6.1.")};
   }
 
  private:
