@@ -154,7 +154,7 @@ class RawResponder {
     poll_events();
     dv::Completion completion;
     while (dv::poll_into(*group_, {&completion, 1}) != 0) {
-      if (completion.qpn != qp_->qpn()) continue;  // of a connection that has gone
+      if (completion.qpn() != qp_->qpn()) continue;  // of a connection that has gone
       if (completion.status != dv::Status::kSuccess) failed_ = true;
       if (completion.kind == dv::CompletionKind::kSendQueue) {
         qp_->retire_send(completion, [&](dv::Token token) {
