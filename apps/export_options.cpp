@@ -26,6 +26,8 @@ const char* const kExportHelp =
 namespace {
 
 constexpr const char* kWhere = "export";
+/// Whole blocks, so that the next store begins at one, too.
+constexpr std::uint64_t kMemoryStep = 65'536;
 
 std::optional<std::uint32_t> parse_u32(std::string_view text, int base = 10) {
   std::uint32_t value = 0;
@@ -63,7 +65,7 @@ Result<void> take_option(std::string_view option, ExportSpec& spec) {
     if (!bytes || *bytes < nfs::kLeastMemoryStoreBytes) {
       return fail(kWhere, "size \"" + std::string(value) + "\" is no number of bytes from 1M up", "write size=512M");
     }
-    spec.memory_bytes = *bytes;
+    spec.memory_bytes = *bytes / kMemoryStep * kMemoryStep;
   } else if (name == "client") {
     auto range = nfs::AddressRange::parse(value);
     if (!range) return tl::unexpected(range.error());

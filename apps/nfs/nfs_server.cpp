@@ -63,7 +63,7 @@ void squash(Credentials& who, const ExportOptions& options) noexcept {
   }
 }
 
-Credentials credentials_of(const OpaqueAuth& credential, const ExportOptions& options) noexcept {
+Credentials decode_credentials(const OpaqueAuth& credential, const ExportOptions& options) noexcept {
   Credentials who;
   who.uid = options.anonymous_uid;
   who.gid = options.anonymous_gid;
@@ -77,10 +77,41 @@ Credentials credentials_of(const OpaqueAuth& credential, const ExportOptions& op
   return who;
 }
 
+/// Calls in a row mostly have the same credential: the last one that this core decoded, and what it came to.
+struct KnownCredentials {
+  std::uint64_t service = 0;
+  const ServedExport* served = nullptr;
+  AuthFlavor flavor = AuthFlavor::kNone;
+  std::size_t size = 0;
+  std::array<std::byte, kMaxAuthBytes> body;
+  Credentials who;
+};
+thread_local KnownCredentials known_credentials;
+
+const Credentials& credentials_of(const OpaqueAuth& credential, const ServedExport& served,
+                                  std::uint64_t service) noexcept {
+  KnownCredentials& known = known_credentials;
+  const std::size_t size = credential.body.size();
+  if (known.service == service && known.served == &served && known.flavor == credential.flavor && known.size == size &&
+      (size == 0 || std::memcmp(known.body.data(), credential.body.data(), size) == 0)) [[likely]] {
+    return known.who;
+  }
+  known.who = decode_credentials(credential, served.exported.options);
+  known.service = service;
+  known.served = &served;
+  known.flavor = credential.flavor;
+  known.size = size;
+  if (size != 0) std::memcpy(known.body.data(), credential.body.data(), size);
+  return known.who;
+}
+
+/// Tells services apart that came and went at the same place.
+std::atomic<std::uint64_t> services{0};
+
 }  // namespace
 
 NfsService::NfsService(std::vector<Export> exports, std::size_t bulk_bytes)
-    : exports_(std::move(exports)), bulk_bytes_(bulk_bytes) {
+    : exports_(std::move(exports)), bulk_bytes_(bulk_bytes), number_(++services) {
   for (const Export& exported : exports_) {
     ServedExport served{exported, export_id(exported.path), exported.store->traits(), 0};
     const std::size_t most =
@@ -124,7 +155,7 @@ Request& NfsService::open(Call& call, const ServedExport& served) noexcept {
   request->call = &call;
   request->phase.store(Request::Phase::kRunning, std::memory_order_relaxed);
   request->served = &served;
-  request->credentials = credentials_of(call.header().cred, served.exported.options);
+  request->credentials = credentials_of(call.header().cred, served, number_);
   call.state()[0] = reinterpret_cast<std::uintptr_t>(request);
   call.at_end(&over, request);
   return *request;

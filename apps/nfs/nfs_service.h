@@ -126,6 +126,7 @@ class NfsService {
   std::vector<Export> exports_;
   std::vector<ServedExport> served_;
   std::size_t bulk_bytes_;
+  std::uint64_t number_;  // of all services of the process
   SpinLock lock_;  // of the two below
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<Request*> free_requests_;

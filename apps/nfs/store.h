@@ -49,8 +49,9 @@ struct Credentials {
   std::uint32_t uid = 65'534;
   std::uint32_t gid = 65'534;
   std::uint32_t gid_count = 0;
-  std::array<std::uint32_t, kMaxAuthSysGids> gids{};
+  std::array<std::uint32_t, kMaxAuthSysGids> gids;  // the first gid_count
 
+  Credentials() noexcept {}  // not defaulted: value-initialisation must not clear the array
   [[nodiscard]] bool is_root() const noexcept { return uid == 0; }
   [[nodiscard]] bool in_group(std::uint32_t group) const noexcept {
     if (group == gid) return true;
