@@ -68,8 +68,10 @@ Result<void> serve(Engine& engine, const RodeodOptions& options, const sigset_t&
   for (const std::string& line : engine.describe()) spdlog::info("{}", line);
   for (const std::string& line : engine.warnings()) spdlog::warn("{}", line);
   for (const ExportSpec& spec : options.exports) {
-    spdlog::info("export {}: {} of memory, MOUNT on port {}", spec.path,
-                 human_bytes(static_cast<double>(spec.memory_bytes)), options.mount_port);
+    spdlog::info("export {}: {}, MOUNT on port {}", spec.path,
+                 spec.directory.empty() ? human_bytes(static_cast<double>(spec.memory_bytes)) + " of memory"
+                                        : "the directory " + spec.directory,
+                 options.mount_port);
   }
   for (const std::string& address : options.listen) fmt::print("ready: {}\n", address);
   std::fflush(stdout);

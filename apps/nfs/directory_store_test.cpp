@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 template <class Op>
 class Waiting : public Op {
  public:
-  Waiting() noexcept : Op(&done) {}
+  Waiting() noexcept : Op(&done, nullptr) {}
   [[nodiscard]] NfsStat3 result() { return future_.get(); }
 
  private:
