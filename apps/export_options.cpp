@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/export_options.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <optional>
 
 #include "apps/command_line.h"
+#include "apps/nfs/directory_store.h"
 
 namespace rodeo::apps {
 
 const char* const kExportHelp =
-    R"(Exports are written PATH=memory,OPTION,..., with PATH as clients mount it and these options:
-  size=BYTES        memory for file contents, such as 512M or 4G; must be said
+    R"(Exports are written PATH=memory,OPTION,... for files in memory, or PATH=/DIRECTORY,OPTION,... for a directory of this
+host (as root), with PATH as clients mount it and these options:
   ro                read-only
   client=ADDRESS    an address or range that may mount it, as 192.0.2.0/24; may be repeated. Default: everyone
   no_root_squash    root of a client is root here. Default: root becomes nobody
   all_squash        everyone becomes nobody
   anonuid=N         the user and group that nobody is. Default: 65534
   anongid=N
+and, in memory:
+  size=BYTES        memory for file contents, such as 512M or 4G; must be said
   mode=OCTAL        permissions of the root directory. Default: 1777, so that everyone may make files
   uid=N  gid=N      its owner and group. Default: 0
   files=N           files and directories at most. Default: 1048576
@@ -50,6 +55,10 @@ Result<void> set_number(std::string_view option, std::string_view value, std::ui
 Result<void> take_option(std::string_view option, ExportSpec& spec) {
   const std::size_t equals = option.find('=');
   const std::string_view name = option.substr(0, equals);
+  constexpr std::array<std::string_view, 5> kOfMemory{"size", "mode", "uid", "gid", "files"};
+  if (!spec.directory.empty() && std::ranges::find(kOfMemory, name) != kOfMemory.end()) {
+    return fail(kWhere, "a directory has a " + std::string(name) + " already", "leave the option out");
+  }
   const std::string_view value = equals == std::string_view::npos ? std::string_view{} : option.substr(equals + 1);
   nfs::ExportOptions& options = spec.options;
   if (option == "ro" || option == "rw") {
@@ -95,14 +104,16 @@ Result<ExportSpec> parse_export(std::string_view text) {
   ExportSpec spec;
   spec.path = text.substr(0, equals);
   if (!spec.path.starts_with('/') || equals == std::string_view::npos) {
-    return fail(kWhere, "\"" + std::string(text) + "\" is not of the form PATH=memory,size=BYTES",
+    return fail(kWhere, "\"" + std::string(text) + "\" is not of the form PATH=memory,size=BYTES or PATH=/DIRECTORY",
                 "write --export /data=memory,size=1G");
   }
   std::string_view rest = text.substr(equals + 1);
   const std::string_view source = rest.substr(0, rest.find(','));
-  if (source != "memory") {
+  if (source.starts_with('/')) {
+    spec.directory = source;
+  } else if (source != "memory") {
     return fail(kWhere, "\"" + std::string(source) + "\" is nothing that can be exported",
-                "write " + spec.path + "=memory");
+                "write " + spec.path + "=memory or " + spec.path + "=/DIRECTORY");
   }
   rest.remove_prefix(source.size());
   while (!rest.empty()) {
@@ -111,7 +122,7 @@ Result<ExportSpec> parse_export(std::string_view text) {
     if (auto taken = take_option(option, spec); !taken) return tl::unexpected(taken.error());
     rest.remove_prefix(option.size());
   }
-  if (spec.memory_bytes == 0) {
+  if (spec.directory.empty() && spec.memory_bytes == 0) {
     return fail(kWhere, spec.path + " has no size", "write " + spec.path + "=memory,size=1G");
   }
   return spec;
@@ -144,7 +155,8 @@ std::size_t export_memory_bytes(const std::vector<ExportSpec>& specs) noexcept {
 Result<OpenExports> open_exports(const std::vector<ExportSpec>& specs, RegisteredBytes memory) {
   OpenExports out;
   for (const ExportSpec& spec : specs) {
-    auto store = nfs::make_memory_store(memory.first(spec.memory_bytes), spec.memory);
+    auto store = spec.directory.empty() ? nfs::make_memory_store(memory.first(spec.memory_bytes), spec.memory)
+                                        : nfs::make_directory_store(spec.directory);
     if (!store) return tl::unexpected(store.error());
     memory = memory.subspan(spec.memory_bytes);
     out.exports.push_back({spec.path, store->get(), spec.options});

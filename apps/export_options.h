@@ -4,6 +4,7 @@
 // --export and --exports-file: what is exported, as people write it.
 //
 //   PATH=memory,size=BYTES[,OPTION...]     files in memory
+//   PATH=/DIRECTORY[,OPTION...]            a directory of this host
 //
 // and the options of apps/export_options.cpp.
 
@@ -21,6 +22,7 @@ namespace rodeo::apps {
 
 struct ExportSpec {
   std::string path;
+  std::string directory;  // empty: in memory
   std::uint64_t memory_bytes = 0;
   nfs::MemoryStoreOptions memory;
   nfs::ExportOptions options;

@@ -69,8 +69,10 @@ Result<void> serve(Engine& engine, const RodeodOptions& options, const nfs::Moun
   for (const std::string& line : engine.describe()) spdlog::info("{}", line);
   for (const std::string& line : engine.warnings()) spdlog::warn("{}", line);
   for (const ExportSpec& spec : options.exports) {
-    spdlog::info("export {}: {} of memory, MOUNT on port {}", spec.path,
-                 human_bytes(static_cast<double>(spec.memory_bytes)), mount->port());
+    spdlog::info("export {}: {}, MOUNT on port {}", spec.path,
+                 spec.directory.empty() ? human_bytes(static_cast<double>(spec.memory_bytes)) + " of memory"
+                                        : "the directory " + spec.directory,
+                 mount->port());
   }
   for (const std::string& address : options.listen) fmt::print("ready: {}\n", address);
   std::fflush(stdout);

@@ -15,6 +15,8 @@ Examples:
   rodeod --listen rdma://192.0.2.1              on the RDMA device that has this address, port 20049
   rodeod --listen rdma://192.0.2.1 --export /data=memory,size=1G
                                                 and serves NFS version 3 there, from memory
+  rodeod --listen rdma://192.0.2.1 --export /data=/srv/data,client=192.0.2.0/24
+                                                the same from a directory, to these clients
   rodeo ping soft:rodeo                         is it there?
 
 A Linux client mounts an export with
