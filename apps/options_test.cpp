@@ -51,6 +51,7 @@ TEST(RodeodOptions, ServeSoftRodeoWhenNothingIsSaid) {
   EXPECT_FALSE(rodeod({}, options).status.has_value());
   EXPECT_EQ(options.listen, std::vector<std::string>{"soft:rodeo"});
   EXPECT_TRUE(options.config.hugepages);
+  EXPECT_EQ(options.config.registration, Registration::kNone);
   EXPECT_EQ(options.config.credits, 128U);
 }
 
@@ -81,8 +82,7 @@ TEST(RodeodOptions, TakeEverythingElse) {
                                "16",
                                "--bulk-bytes",
                                "4M",
-                               "--registration",
-                               "remote-invalidation",
+                               "--remote-invalidation",
                                "--max-read",
                                "2M",
                                "--no-hugepages",
@@ -127,7 +127,6 @@ TEST(RodeodOptions, AnswerWrongInputWithOneLineThatSaysWhatIsAllowed) {
       {{"--inline-receive", "512K"}, "from 1K to 256K"},
       {{"--bulk-bytes", "1"}, "use bytes from 4K to 256M"},
       {{"--bulk-bytes", "99999999999999999999"}, "use bytes from 4K to 256M"},
-      {{"--registration", "none"}, "use auto, pool-key, key-per-call or remote-invalidation"},
       {{"--log-level", "loud"}, "use debug, info, warn, error or off"},
       {{"--lisen", "soft:x"}, "--lisen"},
       {{"stray"}, "stray"},

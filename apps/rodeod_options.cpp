@@ -74,10 +74,9 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
                  "Largest message we accept without chunks, 1K to 256K; each receive buffer is so large")
       ->transform(inline_threshold())
       ->group("Connections");
-  add_registration(
-      app, config.registration,
-      "How peers may reach our memory. A server needs none of it; remote-invalidation lets its Replies take "
-      "keys of their Calls away where the client allows it. Default: auto")
+  bool remote_invalidation = false;
+  app.add_flag("--remote-invalidation", remote_invalidation,
+               "Let a Reply take the key of its Call's memory away where the client allows it (RFC 8797)")
       ->group("Memory");
   app.add_option("--max-read", config.max_read_bytes,
                  "Octets that one Call may ask us to pull; more is refused. 0: four times --bulk-bytes")
@@ -127,6 +126,8 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
     if (!specs) return wrong_input(app, specs.error());
     for (ExportSpec& spec : *specs) options.exports.push_back(std::move(spec));
   }
+  // It makes no calls, so nobody needs a key of its memory.
+  config.registration = remote_invalidation ? Registration::kRemoteInvalidation : Registration::kNone;
   if (options.listen.empty()) options.listen.emplace_back(kDefaultAddress);
   return std::nullopt;
 }

@@ -342,6 +342,69 @@ TEST(ConformanceProtection, EmptySegmentsHaveKeysThatOpenNothingOfTheApplication
   EXPECT_EQ(memory[0], std::byte{0x11});
 }
 
+/// A device that remembers how memory was registered with it.
+class Watched final : public dv::mlx5::Device {
+ public:
+  Watched(std::unique_ptr<dv::mlx5::Device> inner, std::vector<dv::Access>& registered)
+      : inner_(std::move(inner)), registered_(registered) {}
+  const dv::Capabilities& capabilities() const noexcept override { return inner_->capabilities(); }
+  dv::Usage usage() const noexcept override { return inner_->usage(); }
+  Result<dv::MemoryRegion> register_memory(std::span<std::byte> range, int fd, std::size_t fd_offset,
+                                           dv::Access access) override {
+    registered_.push_back(access);
+    return inner_->register_memory(range, fd, fd_offset, access);
+  }
+  Result<dv::mlx5::PollGroup*> make_poll_group() override { return inner_->make_poll_group(); }
+  Result<dv::CmId> listen(const dv::Address& address) override { return inner_->listen(address); }
+  Result<dv::CmId> connect(const dv::Address& address, dv::mlx5::PollGroup& group) override {
+    return inner_->connect(address, group);
+  }
+  Result<dv::mlx5::Qp*> make_qp(dv::CmId id, const dv::QpSizes& sizes) override { return inner_->make_qp(id, sizes); }
+  Result<void> finish_connect(dv::CmId id, std::span<const std::byte> data) override {
+    return inner_->finish_connect(id, data);
+  }
+  Result<void> accept(dv::CmId id, std::span<const std::byte> data) override { return inner_->accept(id, data); }
+  void reject(dv::CmId id, std::span<const std::byte> data, const std::string& reason) override {
+    inner_->reject(id, data, reason);
+  }
+  Result<std::uint32_t> allocate_window(dv::CmId id) override { return inner_->allocate_window(id); }
+  void free_window(std::uint32_t key) override { inner_->free_window(key); }
+  void disconnect(dv::CmId id) override { inner_->disconnect(id); }
+  void move_to_error(dv::mlx5::Qp& qp) noexcept override { inner_->move_to_error(qp); }
+  void destroy(dv::CmId id) override { inner_->destroy(id); }
+  std::optional<dv::CmEvent> next_event() override { return inner_->next_event(); }
+  int event_fd() const noexcept override { return inner_->event_fd(); }
+
+ private:
+  std::unique_ptr<dv::mlx5::Device> inner_;
+  std::vector<dv::Access>& registered_;
+};
+
+TEST(ConformanceProtection, AnEngineThatServesGivesNobodyAKeyOfItsMemory) {
+  proves("ENG-MR-5", "R8166-8.1-4");
+  for (const Registration registration :
+       {Registration::kNone, Registration::kKeyPerCall, Registration::kRemoteInvalidation, Registration::kPoolKey}) {
+    dv::soft::Fabric fabric;
+    std::vector<dv::Access> registered;
+    const auto engine = EngineCore<dv::mlx5::Provider>::open_on(
+        std::make_unique<Watched>(test::must(fabric.open_device()), registered), config_with(registration));
+    ASSERT_TRUE(engine);
+    const auto expected = registration == Registration::kPoolKey ? dv::Access::kRemoteReadWrite : dv::Access::kLocal;
+    EXPECT_EQ(registered, std::vector<dv::Access>{expected}) << to_string(registration);
+  }
+}
+
+TEST(ConformanceProtection, WithoutRegistrationThereAreNoChunks) {
+  Session session(4, 4, config_with(Registration::kNone));
+  session.expect_served();
+  const RegisteredBytes sinks[] = {session.raw.client().application_memory().first(8)};
+  EXPECT_EQ(session.connection->submit({.target = &kTarget, .sinks = sinks}), SubmitOutcome::kTooLarge);
+  EXPECT_EQ(session.connection->submit({.target = &kTarget, .max_results = 9000}), SubmitOutcome::kTooLarge);
+  session.raw.turns(50);
+  EXPECT_EQ(session.raw.waiting(), 0U);
+  session.expect_served();
+}
+
 // ------------------------------------------------------------------------------------------------- calls given up
 
 TEST(ConformanceProtection, ACancelledCallThatLentNothingEndsAtOnceAndItsCreditComesBackWithTheReply) {

@@ -301,7 +301,7 @@ Result<void> Connections<P>::make_requester(dv::CmId id, Managed& managed, const
 /// Two for each call, and at least as many as the largest call needs.
 template <dv::Provider P>
 std::uint32_t Connections<P>::windows_of(const ConnectOptions& options) const {
-  if (options.registration == Registration::kPoolKey) return 0;
+  if (options.registration == Registration::kPoolKey || options.registration == Registration::kNone) return 0;
   constexpr std::uint32_t kLargestCall = kMaxReadSegments + kMaxWriteChunks + 1;
   const std::uint32_t most = std::min<std::uint32_t>(device_.capabilities().max_windows, WindowPool::kMost);
   return std::min(std::max(2 * options.credits, kLargestCall), most);

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t kReceiveSlack = 8;
 
 /// Whether a device can do it; memory windows are those of type 2B.
 [[nodiscard]] constexpr bool possible(Registration registration, const dv::Capabilities& capabilities) noexcept {
-  if (registration == Registration::kPoolKey) return true;
+  if (registration == Registration::kPoolKey || registration == Registration::kNone) return true;
   return capabilities.memory_windows && (registration == Registration::kKeyPerCall || capabilities.remote_invalidate);
 }
 

@@ -455,6 +455,45 @@ TEST(FaultMatrix, SoItDoesWithKeysOfSingleCalls) {
   }
 }
 
+TEST(FaultMatrix, OnlyTheResponderMovesData) {
+  proves("R8166-3.1-1", "R8166-3.4-3");
+  for (const Registration registration : {Registration::kPoolKey, Registration::kKeyPerCall}) {
+    matrix_registration = registration;
+    World world(seed());
+    world.connect_main();
+    ASSERT_NE(world.main, nullptr);
+    // Rules that do nothing but count: RDMA of the Requester's, and windows of the Responder's.
+    world.fabric.load_faults({{{.device = world.requester->index,
+                                .qp = world.requester_qp,
+                                .opcodes = kRdma,
+                                .action = dv::soft::FaultAction::kDelay,
+                                .value = 1},
+                               {.device = world.responder->index,
+                                .qp = world.responder_qp,
+                                .opcodes = std::uint64_t{1} << MLX5_OPCODE_UMR,
+                                .action = dv::soft::FaultAction::kDelay,
+                                .value = 1}}});
+    for (const Shape& shape : test::shapes()) {
+      world.run_calls(shape, test::kMaxWindow);
+      world.check_calls([](const ShapedCall&) { return false; });
+    }
+    EXPECT_EQ(world.fabric.faults_injected(), 0U);
+    // The same rules at the other end each do count.
+    const bool windows = registration == Registration::kKeyPerCall;
+    world.fabric.load_faults({{{.device = windows ? world.requester->index : world.responder->index,
+                                .qp = windows ? world.requester_qp : world.responder_qp,
+                                .opcodes = windows ? std::uint64_t{1} << MLX5_OPCODE_UMR : kRdma,
+                                .action = dv::soft::FaultAction::kDelay,
+                                .value = 1}}});
+    world.run_calls(test::shapes()[2], test::kMaxWindow);
+    EXPECT_NE(world.fabric.faults_injected(), 0U);
+    world.fabric.load_faults({});
+    world.disconnect_main();
+    world.finish();
+    matrix_registration = Registration::kPoolKey;
+  }
+}
+
 // What is not the doing of a work request: the same shapes, and at every turn of theirs, until a run is over first.
 struct Misfortune {
   std::string name;

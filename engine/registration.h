@@ -13,6 +13,9 @@ enum class Registration : std::uint8_t {
   /// Config: kPoolKey between processes of one host (soft:), kKeyPerCall everywhere else, if the device has memory
   /// windows of type 2B; a warning says so where it has not. ConnectOptions: what the engine has.
   kAuto,
+  /// Nobody gets any key of this memory: for engines that only serve, and for connections whose calls have no chunks.
+  /// A Responder moves data by its own RDMA, and exposes nothing for it.
+  kNone,
   /// One key for the whole pool, and Offsets into it. The fastest: nothing is registered for a Call. A Responder can
   /// reach all of the pool, application_memory() included, as long as the connection lasts: for peers that are trusted
   /// with it. Only for engines that were opened so; the others give their pool no key that a peer could use.
@@ -29,6 +32,8 @@ enum class Registration : std::uint8_t {
   switch (registration) {
     case Registration::kAuto:
       return "auto";
+    case Registration::kNone:
+      return "none";
     case Registration::kPoolKey:
       return "pool key";
     case Registration::kKeyPerCall:
