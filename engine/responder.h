@@ -341,7 +341,12 @@ class Responder {
   }
 
   [[gnu::noinline]] void settle_uncommon(CallCore& call) noexcept {
-    if (call.link->state != LinkState::kOpen) return drop(call);
+    if (call.link->state != LinkState::kOpen) {
+      // What was done for it all the same, elsewhere, is told to the Call that comes again: its last stage has that.
+      const bool resumed = call.ending == Ending::kPull && call.pull_chunk < 0 && call.pull_left == 0;
+      if (call.form == ReplyForm::kRemember && resumed && run_stage(call)) return;
+      return drop(call);
+    }
     switch (call.ending) {
       case Ending::kReply:
       case Ending::kReject:

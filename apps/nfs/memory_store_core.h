@@ -86,7 +86,7 @@ class MemoryStore final : public Store {
   void unlink_inode(MemoryInode& inode) noexcept;
   void destroy(MemoryInode& inode) noexcept;
   void put_into(MemoryInode& directory, std::string_view name, MemoryInode& inode);
-  void take_from(MemoryInode& directory, std::string_view name) noexcept;
+  static void take_from(MemoryInode& directory, std::string_view name, const MemoryInode& inode) noexcept;
 
   /// Changes a file's size. NFS3_OK, NFS3ERR_FBIG, or NFS3ERR_JUKEBOX when there is no page to copy to.
   [[nodiscard]] NfsStat3 resize(MemoryInode& file, std::uint64_t size) noexcept;

@@ -43,8 +43,8 @@ void MemoryStore::put_into(MemoryInode& directory, std::string_view name, Memory
   ++directory.attributes.nlink;
 }
 
-void MemoryStore::take_from(MemoryInode& directory, std::string_view name) noexcept {
-  if (directory.directory->find(name)->is_directory()) --directory.attributes.nlink;
+void MemoryStore::take_from(MemoryInode& directory, std::string_view name, const MemoryInode& inode) noexcept {
+  if (inode.is_directory()) --directory.attributes.nlink;
   directory.directory->remove(name);
   directory.attributes.mtime = directory.attributes.ctime = nfs_time_now();
 }
@@ -174,7 +174,7 @@ NfsStat3 MemoryStore::do_remove(Remove& operation) noexcept {
   } else if (inode->is_directory()) {
     return NfsStat3::kIsdir;
   }
-  take_from(*directory, operation.name);
+  take_from(*directory, operation.name, *inode);
   unlink_inode(*inode);
   return NfsStat3::kOk;
 }
@@ -216,10 +216,10 @@ NfsStat3 MemoryStore::do_rename(Rename& operation) noexcept {
     if (inode->is_directory() && !replaced->is_directory()) return NfsStat3::kNotdir;
     if (!inode->is_directory() && replaced->is_directory()) return NfsStat3::kIsdir;
     if (replaced->is_directory() && !replaced->directory->empty()) return NfsStat3::kNotempty;
-    take_from(*to, operation.to_name);
+    take_from(*to, operation.to_name, *replaced);
     unlink_inode(*replaced);
   }
-  take_from(*from, operation.from_name);
+  take_from(*from, operation.from_name, *inode);
   put_into(*to, operation.to_name, *inode);
   inode->attributes.ctime = nfs_time_now();
   return NfsStat3::kOk;

@@ -126,9 +126,12 @@ void pathconf(Call& call, void* context) noexcept {
   }
 }
 
-void encode_setattr(Request& request, XdrWriter& results) noexcept {
+void setattr_done(Call& call, void* /*context*/) noexcept {
+  Request& request = request_of(call);
+  XdrWriter& results = call.results(4 + kWccDataBytes);
   results.enumeration(request.status);
   encode(results, request.operation<Setattr>().wcc);
+  call.reply();
 }
 
 void setattr(Call& call, void* context) noexcept {
@@ -143,13 +146,12 @@ void setattr(Call& call, void* context) noexcept {
   const ServedExport* served = service_of(context).find(handle, status);
   if (served != nullptr && served->exported.options.read_only) status = NfsStat3::kRofs;
   if (status != NfsStat3::kOk) return reply_error(call, status);
-  Request* request = service_of(context).open_once(call, *served, &setattr, &encode_setattr);
-  if (request == nullptr) return;
-  auto& operation = request->make<Setattr>();
+  Request& request = service_of(context).open(call, *served);
+  auto& operation = request.make<Setattr>();
   operation.object = handle;
   operation.new_attributes = wanted;
   operation.guard = guard;
-  service_of(context).start(*request, &Store::setattr, &NfsService::finish_once);
+  service_of(context).start(request, &Store::setattr, &setattr_done);
 }
 
 void fsstat_done(Call& call, void* /*context*/) noexcept {
@@ -186,7 +188,7 @@ void fsstat(Call& call, void* context) noexcept {
 
 void append_attribute_procedures(std::vector<Procedure>& procedures, NfsService& service) {
   procedures.push_back(procedure_of(NfsProc3::kGetattr, "GETATTR", &getattr, service));
-  procedures.push_back(procedure_of(NfsProc3::kSetattr, "SETATTR", &setattr, service));
+  procedures.push_back(once(procedure_of(NfsProc3::kSetattr, "SETATTR", &setattr, service)));
   procedures.push_back(procedure_of(NfsProc3::kAccess, "ACCESS", &access, service));
   procedures.push_back(procedure_of(NfsProc3::kFsstat, "FSSTAT", &fsstat, service));
   procedures.push_back(procedure_of(NfsProc3::kFsinfo, "FSINFO", &fsinfo, service));

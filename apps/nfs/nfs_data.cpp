@@ -188,8 +188,8 @@ void readlink(Call& call, void* context) noexcept {
 }  // namespace
 
 void append_data_procedures(std::vector<Procedure>& procedures, NfsService& service) {
-  procedures.push_back(procedure_of(NfsProc3::kReadlink, "READLINK", &readlink, service));
-  procedures.push_back(procedure_of(NfsProc3::kRead, "READ", &read, service));
+  procedures.push_back(procedure_of(NfsProc3::kReadlink, "READLINK", &readlink, service, 0, 1));
+  procedures.push_back(procedure_of(NfsProc3::kRead, "READ", &read, service, 0, 1));
   procedures.push_back(procedure_of(NfsProc3::kWrite, "WRITE", &write, service, 1));
   procedures.push_back(procedure_of(NfsProc3::kCommit, "COMMIT", &commit, service));
 }

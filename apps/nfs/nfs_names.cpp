@@ -51,9 +51,10 @@ void lookup(Call& call, void* context) noexcept {
   service_of(context).start(request, &Store::lookup, &lookup_done);
 }
 
-void encode_create(Request& request, XdrWriter& results) noexcept {
-  static_assert(4 + kPostOpHandleBytes + kPostOpAttrBytes + kWccDataBytes <= ReplyCache::kMaxResults);
+void create_done(Call& call, void* /*context*/) noexcept {
+  Request& request = request_of(call);
   const auto& operation = request.operation<Create>();
+  XdrWriter& results = call.results(4 + kPostOpHandleBytes + kPostOpAttrBytes + kWccDataBytes);
   results.enumeration(request.status);
   if (request.status == NfsStat3::kOk) {
     results.boolean(operation.object.has_value());
@@ -61,6 +62,7 @@ void encode_create(Request& request, XdrWriter& results) noexcept {
     encode(results, operation.attributes);
   }
   encode(results, operation.directory_wcc);
+  call.reply();
 }
 
 /// What CREATE, MKDIR, SYMLINK and MKNOD decode to.
@@ -74,14 +76,13 @@ struct CreateArgs {
   std::string_view target;
 };
 
-void start_create(Call& call, void* context, CreateArgs& args, Handler again) noexcept {
+void start_create(Call& call, void* context, CreateArgs& args) noexcept {
   const ServedExport* served = find_named(call, context, args.where, true);
   if (served == nullptr) return;
   if (is_dot_or_dot_dot(args.where.name)) return reply_error(call, NfsStat3::kExist);
   if (args.type == Ftype3::kLnk && !served->traits.symbolic_links) return reply_error(call, NfsStat3::kNotsupp);
-  Request* request = service_of(context).open_once(call, *served, again, &encode_create);
-  if (request == nullptr) return;
-  auto& operation = request->make<Create>();
+  Request& request = service_of(context).open(call, *served);
+  auto& operation = request.make<Create>();
   operation.directory = args.where.dir;
   operation.name = args.where.name;
   operation.type = args.type;
@@ -90,7 +91,7 @@ void start_create(Call& call, void* context, CreateArgs& args, Handler again) no
   operation.verifier = args.verifier;
   operation.rdev = args.rdev;
   operation.target = args.target;
-  service_of(context).start(*request, &Store::create, &NfsService::finish_once);
+  service_of(context).start(request, &Store::create, &create_done);
 }
 
 void create(Call& call, void* context) noexcept {
@@ -104,7 +105,7 @@ void create(Call& call, void* context) noexcept {
     decode(reader, args.attributes);
   }
   if (!reader.ok() || reader.remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
-  start_create(call, context, args, &create);
+  start_create(call, context, args);
 }
 
 void mkdir(Call& call, void* context) noexcept {
@@ -114,7 +115,7 @@ void mkdir(Call& call, void* context) noexcept {
   decode(reader, args.where);
   decode(reader, args.attributes);
   if (!reader.ok() || reader.remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
-  start_create(call, context, args, &mkdir);
+  start_create(call, context, args);
 }
 
 void mknod(Call& call, void* context) noexcept {
@@ -131,7 +132,7 @@ void mknod(Call& call, void* context) noexcept {
   if (!device && args.type != Ftype3::kSock && args.type != Ftype3::kFifo) {
     return reply_error(call, NfsStat3::kBadtype);
   }
-  start_create(call, context, args, &mknod);
+  start_create(call, context, args);
 }
 
 /// The arguments of SYMLINK as far as the path, and its text. The path's octets, in one piece, come later when they are
@@ -146,13 +147,12 @@ BulkArgument decode_symlink(Call& call, CreateArgs& args) noexcept {
   return path;
 }
 
-void start_symlink(Call& call, void* context, CreateArgs& args, std::span<const std::byte> path,
-                   Handler again) noexcept {
+void start_symlink(Call& call, void* context, CreateArgs& args, std::span<const std::byte> path) noexcept {
   args.target = {reinterpret_cast<const char*>(path.data()), path.size()};
   if (args.target.empty() || args.target.find('\0') != std::string_view::npos) {
     return reply_error(call, NfsStat3::kInval);
   }
-  start_create(call, context, args, again);
+  start_create(call, context, args);
 }
 
 void symlink_pulled(Call& call, void* context) noexcept {
@@ -162,7 +162,7 @@ void symlink_pulled(Call& call, void* context) noexcept {
   args.type = Ftype3::kLnk;
   decode(reader, args.where);
   decode(reader, args.attributes);
-  start_symlink(call, context, args, call.kept(0).first(call.state()[0]), &symlink_pulled);
+  start_symlink(call, context, args, call.kept(0).first(call.state()[0]));
 }
 
 void symlink(Call& call, void* context) noexcept {
@@ -170,17 +170,20 @@ void symlink(Call& call, void* context) noexcept {
   const BulkArgument path = decode_symlink(call, args);
   if (!path.ok) return call.reject(AcceptStat::kGarbageArgs);
   if (path.length > kMaxPathBytes) return reply_error(call, NfsStat3::kNametoolong);
-  if (path.chunk < 0) return start_symlink(call, context, args, path.inline_data, &symlink);
+  if (path.chunk < 0) return start_symlink(call, context, args, path.inline_data);
   call.state()[0] = path.length;
   call.pull(path, &symlink_pulled);
 }
 
-void encode_remove(Request& request, XdrWriter& results) noexcept {
+void remove_done(Call& call, void* /*context*/) noexcept {
+  Request& request = request_of(call);
+  XdrWriter& results = call.results(4 + kWccDataBytes);
   results.enumeration(request.status);
   encode(results, request.operation<Remove>().directory_wcc);
+  call.reply();
 }
 
-void start_remove(Call& call, void* context, bool is_rmdir, Handler again) noexcept {
+void start_remove(Call& call, void* context, bool is_rmdir) noexcept {
   XdrReader reader = call.arguments();
   DirOpArgs3 what;
   decode(reader, what);
@@ -188,22 +191,24 @@ void start_remove(Call& call, void* context, bool is_rmdir, Handler again) noexc
   const ServedExport* served = find_named(call, context, what, true);
   if (served == nullptr) return;
   if (is_dot_or_dot_dot(what.name)) return reply_error(call, NfsStat3::kInval);
-  Request* request = service_of(context).open_once(call, *served, again, &encode_remove);
-  if (request == nullptr) return;
-  auto& operation = request->make<Remove>();
+  Request& request = service_of(context).open(call, *served);
+  auto& operation = request.make<Remove>();
   operation.directory = what.dir;
   operation.name = what.name;
   operation.is_rmdir = is_rmdir;
-  service_of(context).start(*request, &Store::remove, &NfsService::finish_once);
+  service_of(context).start(request, &Store::remove, &remove_done);
 }
-void remove(Call& call, void* context) noexcept { start_remove(call, context, false, &remove); }
-void rmdir(Call& call, void* context) noexcept { start_remove(call, context, true, &rmdir); }
+void remove(Call& call, void* context) noexcept { start_remove(call, context, false); }
+void rmdir(Call& call, void* context) noexcept { start_remove(call, context, true); }
 
-void encode_rename(Request& request, XdrWriter& results) noexcept {
+void rename_done(Call& call, void* /*context*/) noexcept {
+  Request& request = request_of(call);
   const auto& operation = request.operation<Rename>();
+  XdrWriter& results = call.results(4 + 2 * kWccDataBytes);
   results.enumeration(request.status);
   encode(results, operation.from_wcc);
   encode(results, operation.to_wcc);
+  call.reply();
 }
 
 void rename(Call& call, void* context) noexcept {
@@ -218,21 +223,23 @@ void rename(Call& call, void* context) noexcept {
   if (served_to == nullptr) return;
   if (served != served_to) return reply_error(call, NfsStat3::kXdev);
   if (is_dot_or_dot_dot(from.name) || is_dot_or_dot_dot(to.name)) return reply_error(call, NfsStat3::kInval);
-  Request* request = service_of(context).open_once(call, *served, &rename, &encode_rename);
-  if (request == nullptr) return;
-  auto& operation = request->make<Rename>();
+  Request& request = service_of(context).open(call, *served);
+  auto& operation = request.make<Rename>();
   operation.from_directory = from.dir;
   operation.from_name = from.name;
   operation.to_directory = to.dir;
   operation.to_name = to.name;
-  service_of(context).start(*request, &Store::rename, &NfsService::finish_once);
+  service_of(context).start(request, &Store::rename, &rename_done);
 }
 
-void encode_link(Request& request, XdrWriter& results) noexcept {
+void link_done(Call& call, void* /*context*/) noexcept {
+  Request& request = request_of(call);
   const auto& operation = request.operation<Link>();
+  XdrWriter& results = call.results(4 + kPostOpAttrBytes + kWccDataBytes);
   results.enumeration(request.status);
   encode(results, operation.attributes);
   encode(results, operation.directory_wcc);
+  call.reply();
 }
 
 void link(Call& call, void* context) noexcept {
@@ -248,27 +255,26 @@ void link(Call& call, void* context) noexcept {
   if (served == nullptr) return;
   if (served != served_object) return reply_error(call, NfsStat3::kXdev);
   if (is_dot_or_dot_dot(where.name)) return reply_error(call, NfsStat3::kExist);
-  Request* request = service_of(context).open_once(call, *served, &link, &encode_link);
-  if (request == nullptr) return;
-  auto& operation = request->make<Link>();
+  Request& request = service_of(context).open(call, *served);
+  auto& operation = request.make<Link>();
   operation.object = object;
   operation.directory = where.dir;
   operation.name = where.name;
-  service_of(context).start(*request, &Store::link, &NfsService::finish_once);
+  service_of(context).start(request, &Store::link, &link_done);
 }
 
 }  // namespace
 
 void append_name_procedures(std::vector<Procedure>& procedures, NfsService& service) {
   procedures.push_back(procedure_of(NfsProc3::kLookup, "LOOKUP", &lookup, service));
-  procedures.push_back(procedure_of(NfsProc3::kCreate, "CREATE", &create, service));
-  procedures.push_back(procedure_of(NfsProc3::kMkdir, "MKDIR", &mkdir, service));
-  procedures.push_back(procedure_of(NfsProc3::kSymlink, "SYMLINK", &symlink, service, 1));
-  procedures.push_back(procedure_of(NfsProc3::kMknod, "MKNOD", &mknod, service));
-  procedures.push_back(procedure_of(NfsProc3::kRemove, "REMOVE", &remove, service));
-  procedures.push_back(procedure_of(NfsProc3::kRmdir, "RMDIR", &rmdir, service));
-  procedures.push_back(procedure_of(NfsProc3::kRename, "RENAME", &rename, service));
-  procedures.push_back(procedure_of(NfsProc3::kLink, "LINK", &link, service));
+  procedures.push_back(once(procedure_of(NfsProc3::kCreate, "CREATE", &create, service)));
+  procedures.push_back(once(procedure_of(NfsProc3::kMkdir, "MKDIR", &mkdir, service)));
+  procedures.push_back(once(procedure_of(NfsProc3::kSymlink, "SYMLINK", &symlink, service, 1)));
+  procedures.push_back(once(procedure_of(NfsProc3::kMknod, "MKNOD", &mknod, service)));
+  procedures.push_back(once(procedure_of(NfsProc3::kRemove, "REMOVE", &remove, service)));
+  procedures.push_back(once(procedure_of(NfsProc3::kRmdir, "RMDIR", &rmdir, service)));
+  procedures.push_back(once(procedure_of(NfsProc3::kRename, "RENAME", &rename, service)));
+  procedures.push_back(once(procedure_of(NfsProc3::kLink, "LINK", &link, service)));
 }
 
 }  // namespace rodeo::nfs

@@ -153,7 +153,6 @@ Request& NfsService::open(Call& call, const ServedExport& served) noexcept {
     }
   }
   request->call = &call;
-  request->phase.store(Request::Phase::kRunning, std::memory_order_relaxed);
   request->served = &served;
   request->credentials = credentials_of(call.header().cred, served, number_);
   call.state()[0] = reinterpret_cast<std::uintptr_t>(request);
@@ -161,40 +160,8 @@ Request& NfsService::open(Call& call, const ServedExport& served) noexcept {
   return *request;
 }
 
-Request* NfsService::open_once(Call& call, const ServedExport& served, Handler again,
-                               void (*encode)(Request&, XdrWriter&) noexcept) noexcept {
-  std::uint64_t ticket = 0;
-  if (replies_.begin(call, again, ticket) != ReplyCache::Begun::kNew) return nullptr;
-  Request& request = open(call, served);
-  request.ticket = ticket;
-  request.encode = encode;
-  return &request;
-}
-
-void NfsService::finish_once(Call& call, void* context) noexcept {
-  Request& request = request_of(call);
-  XdrWriter& results = call.results(ReplyCache::kMaxResults);
-  request.encode(request, results);
-  const bool to_keep = results.ok() && request.status != NfsStat3::kJukebox;
-  if (to_keep) service_of(context).replies_.finish(std::exchange(request.ticket, 0), results.written());
-  call.reply();
-}
-
-/// Of a Call that was answered without its Reply being kept, or was lost. What its store has done all the same is told
-/// to the Call that comes again.
-void NfsService::keep_reply(Request& request) noexcept {
-  std::array<std::byte, ReplyCache::kMaxResults> octets;
-  XdrWriter results(octets);
-  const bool done = request.phase.load(std::memory_order_acquire) == Request::Phase::kDone;
-  const std::uint64_t ticket = std::exchange(request.ticket, 0);
-  if (!done || request.status == NfsStat3::kJukebox) return replies_.cancel(ticket);
-  request.encode(request, results);
-  replies_.finish(ticket, results.written());
-}
-
 void NfsService::over(void* context) noexcept {
   Request& request = *static_cast<Request*>(context);
-  if (request.ticket != 0) request.service.keep_reply(request);
   Store& store = *request.served->exported.store;
   Read* read = std::exchange(request.pins_read, nullptr);
   Write* write = std::exchange(request.pins_write, nullptr);

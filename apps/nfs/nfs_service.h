@@ -26,7 +26,6 @@
 #include "apps/nfs/entry_writer.h"
 #include "apps/nfs/exports.h"
 #include "apps/nfs/nfs3.h"
-#include "apps/nfs/reply_cache.h"
 #include "apps/nfs/spin_lock.h"
 #include "apps/nfs/store.h"
 #include "engine/call.h"
@@ -58,12 +57,10 @@ struct Request {
   std::atomic<Phase> phase{Phase::kRunning};  // of the store's operation
   Read* pins_read = nullptr;  // of a store with memory of its own: whose end it is to be told, once it succeeded
   Write* pins_write = nullptr;
-  bool pinned = false;                                      // it did, by read() or prepare_write()
-  BulkArgument data;                                        // WRITE's
-  EntryWriter entries;                                      // READDIR's
-  std::uint32_t asked = 0;                                  // ACCESS: the bits
-  std::uint64_t ticket = 0;                                 // in the ReplyCache, of what must not be executed twice
-  void (*encode)(Request&, XdrWriter&) noexcept = nullptr;  // its results
+  bool pinned = false;      // it did, by read() or prepare_write()
+  BulkArgument data;        // WRITE's
+  EntryWriter entries;      // READDIR's
+  std::uint32_t asked = 0;  // ACCESS: the bits
 
   /// The operation that the Request holds from now on.
   template <class Op>
@@ -98,13 +95,6 @@ class NfsService {
   /// A Request for the Call, which has its context from then on, with the credentials of its header.
   [[nodiscard]] Request& open(Call& call, const ServedExport& served) noexcept;
 
-  /// The same for a Call that must not be executed twice; nullptr when it was answered by what is known of it, or waits
-  /// for that: then `again` is its next stage. `encode`: its results.
-  [[nodiscard]] Request* open_once(Call& call, const ServedExport& served, Handler again,
-                                   void (*encode)(Request&, XdrWriter&) noexcept) noexcept;
-  /// The stage that ends such a Call.
-  static void finish_once(Call& call, void* context) noexcept;
-
   /// Gives the Request's operation to the store; `finish` is run when that completes. Last in a stage.
   template <class Op>
   void start(Request& request, void (Store::*method)(Op&) noexcept, Handler finish) noexcept {
@@ -120,17 +110,15 @@ class NfsService {
 
  private:
   static void over(void* request) noexcept;
-  void keep_reply(Request& request) noexcept;
   void defer(Request& request) noexcept;
 
   std::vector<Export> exports_;
   std::vector<ServedExport> served_;
   std::size_t bulk_bytes_;
   std::uint64_t number_;  // of all services of the process
-  SpinLock lock_;  // of the two below
+  SpinLock lock_;         // of the two below
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<Request*> free_requests_;
-  ReplyCache replies_;
 };
 
 [[nodiscard]] inline NfsService& service_of(void* context) noexcept { return *static_cast<NfsService*>(context); }
@@ -157,9 +145,22 @@ void append_name_procedures(std::vector<Procedure>& procedures, NfsService& serv
 void append_directory_procedures(std::vector<Procedure>& procedures, NfsService& service);
 void append_data_procedures(std::vector<Procedure>& procedures, NfsService& service);
 
+/// `read_chunks`, `write_chunks`: DDP-eligible arguments and results (RFC 8267 §4).
 [[nodiscard]] inline Procedure procedure_of(NfsProc3 number, const char* name, Handler handler, NfsService& service,
-                                            std::uint32_t read_chunks = 0) {
-  return {static_cast<std::uint32_t>(number), name, handler, &service, Placement::kPollCore, read_chunks};
+                                            std::uint32_t read_chunks = 0, std::uint32_t write_chunks = 0) {
+  Procedure procedure;
+  procedure.number = static_cast<std::uint32_t>(number);
+  procedure.name = name;
+  procedure.handler = handler;
+  procedure.context = &service;
+  procedure.max_read_chunks = read_chunks;
+  procedure.max_write_chunks = write_chunks;
+  return procedure;
+}
+/// One that must not be executed twice (RFC 1813 §4.3): a client that lost its connection sends the Call again.
+[[nodiscard]] inline Procedure once(Procedure procedure) {
+  procedure.remember_replies = true;
+  return procedure;
 }
 
 }  // namespace rodeo::nfs
