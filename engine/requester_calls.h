@@ -83,8 +83,11 @@ SubmitOutcome Requester<P>::submit_general(const CallRequest& request) noexcept 
     if (out == nullptr) return abandon_plan(extras, SubmitOutcome::kNoBuffer);
   }
   bind_windows(extras);
-  // There is room for the Send: it was checked above.
-  if (is_inline) out = link_.qp->post_inline_send(static_cast<std::uint32_t>(message));
+  if (is_inline) {
+    out = link_.qp->post_inline_send(static_cast<std::uint32_t>(message));
+    // Not where windows are bound: check_windows has seen that there is room behind them.
+    if (out == nullptr) return abandon_plan(extras, SubmitOutcome::kSendQueueFull);
+  }
   const std::uint32_t xid = take_slot(request, kWithExtras);
   (void)encode_header({out, message}, xid, asked_, long_call ? Proc::kNomsg : Proc::kMsg, extras.lists);
   std::byte* rpc = long_call ? extras.long_call.data() : out + header;
@@ -151,8 +154,8 @@ SubmitOutcome Requester<P>::check_windows(const Extras& extras) const noexcept {
   const std::uint32_t segments = std::uint32_t{lists.read_count} + lists.write_segment_count + lists.reply_count;
   if (segments > windows_.size()) return SubmitOutcome::kTooLarge;
   if (segments > windows_.free_count()) return SubmitOutcome::kNoBuffer;
-  // Where the ring ends, what a binding leaves of it is lost.
-  const std::uint32_t room = (segments + 1) * P::Qp::kBindRoom + kSendRoom;
+  // Where the ring ends, what a binding or the Send leaves of it is lost.
+  const std::uint32_t room = (segments + 1) * P::Qp::kBindRoom + 2 * kSendRoom;
   return link_.qp->send_room() < room ? SubmitOutcome::kSendQueueFull : SubmitOutcome::kPosted;
 }
 
