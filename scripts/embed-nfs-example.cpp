@@ -7,6 +7,7 @@
 #include <rodeo/rodeo.h>
 
 #include <cstdio>
+#include <vector>
 
 namespace {
 
@@ -23,7 +24,7 @@ int main(int argc, char** argv) {
   config.hugepages = false;
   auto engine = rodeo::Engine::open(argv[1], config);
   if (!engine) return complain(engine.error());
-  rodeo::nfs::ExampleStore store({{"hello", "Hello, world!\n"}});
+  rodeo::nfs::ExampleStore store(std::vector<rodeo::nfs::ExampleStore::File>{{"hello", "Hello, world!\n"}});
   auto server = rodeo::nfs::NfsServer::add_to(**engine, {{"/example", &store, {}}}, config.bulk_bytes);
   if (!server) return complain(server.error());
   if (auto started = (*engine)->start(); !started) return complain(started.error());
