@@ -279,6 +279,26 @@ TEST_P(ProviderSuite, AWindowGivesAccessUntilItIsInvalidated) {
   ASSERT_NO_FATAL_FAILURE(close());
 }
 
+TEST_P(ProviderSuite, AWindowCanBeBoundInEverySlotOfTheQueue) {
+  ASSERT_NO_FATAL_FAILURE(connect(4));
+  auto window = b_.device->allocate_window(b_.id);
+  ASSERT_TRUE(window) << window.error().message();
+  std::uint32_t present = *window;
+  // Three requests a round, so that each kind comes to stand in slots where the others have been.
+  for (std::uint32_t round = 1; round <= 3 * kSizes.send_depth; ++round) {
+    const std::uint32_t key = (present & ~0xffU) | ((present + 1) & 0xffU);
+    ASSERT_TRUE(
+        b_.qp->post_bind(std::exchange(present, key), key, b_.sge(0, 4096), WindowAccess::kRemoteWrite, kNoToken));
+    const std::array source{b_.sge(0, 16)};
+    ASSERT_TRUE(b_.qp->post_write(source, a_.remote(0), kNoToken));
+    ASSERT_TRUE(b_.qp->post_invalidate(key, round));
+    b_.qp->ring_doorbell();
+    ASSERT_TRUE(run_until([&] { return b_.tokens.size() == round; }));
+    ASSERT_TRUE(b_.send_errors.empty()) << "in round " << round;
+  }
+  ASSERT_NO_FATAL_FAILURE(close());
+}
+
 TEST_P(ProviderSuite, SendWithInvalidateTakesTheWindowAndSaysWhich) {
   ASSERT_NO_FATAL_FAILURE(connect(4));
   std::uint32_t present = *b_.device->allocate_window(b_.id);

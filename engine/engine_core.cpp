@@ -116,12 +116,15 @@ Result<void> EngineCore<P>::choose_registration() {
   const auto& capabilities = device_->capabilities();
   Registration& registration = config_.registration;
   if (registration == Registration::kAuto) {
-    // A key per call is the safe one between hosts, but over soft-RoCE connections fail with it after some hundred work
-    // requests, for a reason not found yet. So it has to be asked for.
-    registration = Registration::kPoolKey;
-    if (!capabilities.one_host) {
-      warnings_.push_back("peers that this engine calls get a key of the whole pool of " + capabilities.name +
-                          "; connect to trusted ones only, or ask for a key per call");
+    if (capabilities.one_host) {
+      registration = Registration::kPoolKey;
+    } else if (capabilities.memory_windows) {
+      registration = Registration::kKeyPerCall;
+    } else {
+      registration = Registration::kPoolKey;
+      warnings_.push_back(
+          capabilities.name +
+          " has no memory windows of type 2B, so peers get a key of the whole pool; connect to trusted ones only");
     }
   }
   if (possible(registration, capabilities)) return {};

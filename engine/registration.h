@@ -10,7 +10,8 @@ namespace rodeo {
 
 /// Chosen for an engine (Config), and for one connection of it (ConnectOptions).
 enum class Registration : std::uint8_t {
-  /// Config: kPoolKey; across hosts a warning says what that lets a peer reach. ConnectOptions: what the engine has.
+  /// Config: kPoolKey between processes of one host (soft:), kKeyPerCall everywhere else, if the device has memory
+  /// windows of type 2B; a warning says so where it has not. ConnectOptions: what the engine has.
   kAuto,
   /// Nobody gets any key of this memory: for engines that only serve, and for connections whose calls have no chunks.
   /// A Responder moves data by its own RDMA, and exposes nothing for it.

@@ -60,7 +60,8 @@ bool Qp::post_bind(std::uint32_t old_rkey, std::uint32_t new_rkey, const Sge& ra
   if (region == regions_.end() || window == nullptr) return false;
   Slot* slot = reserve({});
   if (slot == nullptr) return false;
-  window->rkey = old_rkey;  // what a driver takes for the present key
+  slot->wr.invalidate_rkey = 0;  // of an earlier request in this slot: drivers refuse a binding with one
+  window->rkey = old_rkey;       // what a driver takes for the present key
   slot->wr.bind_mw.mw = window;
   slot->wr.bind_mw.rkey = new_rkey;
   slot->wr.bind_mw.bind_info = {.mr = *region,
