@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -24,15 +25,21 @@ constexpr std::uint32_t kProgram = 0x20524f46;
 constexpr const char* kAddress = "sim:null";
 
 struct Progress {
-  rodeo::Connection* connection = nullptr;
+  struct Turn {
+    rodeo::Connection* connection;
+    Turn* next;
+  };
+  std::deque<Turn> turns;  // a ring of all connections
+  Turn* turn = nullptr;    // the one that is to submit
   rodeo::CallRequest request;
   std::uint64_t to_submit = 0;  // calls that are still to come
   std::uint64_t done = 0;
   std::uint64_t failed = 0;
 
-  /// False when the connection takes no more.
+  /// On the next connection. False when it takes no more.
   bool submit() noexcept {
-    if (connection->submit(request) != rodeo::SubmitOutcome::kPosted) return false;
+    if (turn->connection->submit(request) != rodeo::SubmitOutcome::kPosted) return false;
+    turn = turn->next;
     --to_submit;
     return true;
   }
@@ -63,10 +70,11 @@ struct Ends {
   }
 };
 
-rodeo::Result<Ends> open_ends(rodeo::dv::soft::Fabric& fabric) {
+rodeo::Result<Ends> open_ends(rodeo::dv::soft::Fabric& fabric, std::uint32_t connections) {
   rodeo::Config config;
   config.hugepages = false;
-  config.connections = 1;
+  config.connections = connections;
+  if (connections > 1) config.credits = 4;
   Ends ends;
   for (auto* end : {&ends.responder, &ends.requester}) {
     auto device = fabric.open_device();
@@ -99,10 +107,11 @@ rodeo::Result<rodeo::Connection*> connect(Ends& ends) {
 bool run(Ends& ends, Progress& progress, std::uint64_t window, std::uint64_t calls) {
   const std::uint64_t end = progress.done + calls;
   progress.to_submit = calls;
+  const std::uint64_t begun = end;
   std::uint64_t idle_turns = 0;
   while (progress.done < end) {
     // Only until the Responder has granted the window: from then on completions keep it full.
-    while (progress.to_submit != 0 && progress.connection->in_flight() < window && progress.submit()) {
+    while (progress.to_submit != 0 && begun - progress.to_submit - progress.done < window && progress.submit()) {
     }
     const std::uint64_t before = progress.done;
     ends.turn();
@@ -117,15 +126,25 @@ bool run(Ends& ends, Progress& progress, std::uint64_t window, std::uint64_t cal
 int main(int argc, char** argv) {
   double calls = 100'000;
   double window = 16;
-  if (const auto status =
-          rodeo::bench::parse_flags(argc, argv, {{"--calls", &calls, 1, 1e12}, {"--window", &window, 1, 128}})) {
+  double connections = 1;
+  if (const auto status = rodeo::bench::parse_flags(
+          argc, argv,
+          {{"--calls", &calls, 1, 1e12}, {"--window", &window, 1, 1024}, {"--connections", &connections, 1, 2000}})) {
     return *status;
   }
   rodeo::dv::soft::Fabric fabric;
-  auto ends = open_ends(fabric);
+  auto ends = open_ends(fabric, static_cast<std::uint32_t>(connections));
   if (!ends) return complain(ends.error());
-  auto connection = connect(*ends);
-  if (!connection) return complain(connection.error());
+  Progress progress;
+  while (progress.turns.size() < static_cast<std::size_t>(connections)) {
+    auto connection = connect(*ends);
+    if (!connection) return complain(connection.error());
+    Progress::Turn* const last = progress.turns.empty() ? nullptr : &progress.turns.back();
+    progress.turns.push_back({*connection, nullptr});
+    progress.turns.back().next = &progress.turns.front();
+    if (last != nullptr) last->next = &progress.turns.back();
+  }
+  progress.turn = &progress.turns.front();
 
   rodeo::Credential credential;
   credential.flavor = rodeo::AuthFlavor::kSys;
@@ -133,12 +152,10 @@ int main(int argc, char** argv) {
   credential.sys.uid = 1000;
   credential.sys.gid = 1000;
   const rodeo::CallTarget target(kProgram, 1, 0, credential);
-  Progress progress;
-  progress.connection = *connection;
   progress.request.target = &target;
   progress.request.on_reply = on_reply;
   progress.request.context = &progress;
-  constexpr std::uint64_t kWarmUp = 2000;
+  const std::uint64_t kWarmUp = 20 * progress.turns.size() + 2000;
   bool finished = run(*ends, progress, static_cast<std::uint64_t>(window), kWarmUp);
 
   const std::uint64_t allocations = rodeo::bench::allocation_count();
@@ -155,7 +172,7 @@ int main(int argc, char** argv) {
               calls / took, static_cast<unsigned long long>(allocated));
   // Both ends turn until they have parted: neither stop() then waits for the other, which would take as many
   // instructions as there is time.
-  ends->requester->disconnect(*connection);
+  for (const auto& turn : progress.turns) ends->requester->disconnect(turn.connection);
   while (ends->requester->connection_count() + ends->responder->connection_count() != 0) ends->turn();
   ends->requester->stop();
   ends->responder->stop();

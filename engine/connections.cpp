@@ -288,6 +288,7 @@ Result<void> Connections<P>::make_requester(dv::CmId id, Managed& managed, const
   xid_seed_ = xid_seed_ * 1664525U + 1013904223U;
   managed.requester = std::make_unique<Requester<P>>(loops_[options.loop]->context(), link, options.credits, xid_seed_);
   link.requester = managed.requester.get();
+  requesters_.fetch_add(1, std::memory_order_relaxed);
   link.requester->set_registration(options.registration);
   link.requester->set_silence_limit(static_cast<std::uint32_t>(config_.silence_limit.count()));
   for (std::uint32_t left = windows_of(options); left != 0; --left) {
@@ -327,6 +328,10 @@ void Connections<P>::close_or_destroy(dv::CmId id) {
 
 template <dv::Provider P>
 std::size_t Connections<P>::reap_closed() {
+  std::uint32_t closed = 0;
+  // Acquire: pairs with the loop's release.
+  for (const auto& loop : loops_) closed += loop->context().links_closed.load(std::memory_order_acquire);
+  if (closed == reaped_) return 0;
   std::size_t reaped = 0;
   for (auto it = links_.begin(); it != links_.end();) {
     // Acquire: pairs with the loop's release; it will not touch the link again.
@@ -337,10 +342,12 @@ std::size_t Connections<P>::reap_closed() {
     if (!it->second.closing) device_.disconnect(it->first);
     if (!it->second.refusal.empty()) device_.reject(it->first, {}, it->second.refusal);
     device_.destroy(it->first);
+    if (it->second.requester != nullptr) requesters_.fetch_sub(1, std::memory_order_relaxed);
     if (it->second.handed_out) husks_.push_back(std::move(it->second));
     it = links_.erase(it);
     ++reaped;
   }
+  reaped_ += static_cast<std::uint32_t>(reaped);
   link_count_.store(links_.size(), std::memory_order_relaxed);
   return reaped;
 }
@@ -363,13 +370,15 @@ namespace {
 
 template <dv::Provider P>
 int Connections<P>::until_sweep() const {
-  const std::scoped_lock lock(mutex_);
-  std::uint32_t period = 0;
-  for (const auto& [id, managed] : links_) {
-    const std::uint32_t one = managed.requester == nullptr ? 0 : managed.requester->sweep_period();
-    if (one != 0 && (period == 0 || one < period)) period = one;
+  constexpr std::uint32_t kSweepsPerTimeout = 8;
+  if (requesters_.load(std::memory_order_relaxed) == 0) return -1;
+  auto least = static_cast<std::uint32_t>(config_.silence_limit.count());
+  for (const auto& loop : loops_) {
+    const std::uint32_t shortest = loop->context().shortest_timeout_ms.load(std::memory_order_relaxed);
+    if (shortest != 0 && (least == 0 || shortest < least)) least = shortest;
   }
-  if (period == 0) return -1;
+  if (least == 0) return -1;
+  const std::uint32_t period = std::max(1U, least / kSweepsPerTimeout);
   const std::uint64_t passed = coarse_ms() - swept_ms_;
   return passed >= period ? 0 : static_cast<int>(period - passed);
 }

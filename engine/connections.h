@@ -109,6 +109,8 @@ class Connections {
   std::vector<Managed> husks_;  // connections that were lost, until the application gives them up by disconnect()
   std::vector<dv::CmId> listeners_;
   std::atomic<std::size_t> link_count_{0};
+  std::atomic<std::size_t> requesters_{0};
+  std::uint32_t reaped_ = 0;  // links, ever
   std::uint32_t xid_seed_;
   std::uint64_t swept_ms_ = 0;
   bool stopped_ = false;

@@ -4,6 +4,7 @@
 // What the parts of one poll loop share. Runs on: the loop's core; counters may be read from anywhere.
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -66,6 +67,9 @@ struct LoopContext {
   std::size_t dirty_count = 0;
   std::vector<Link<P>*> waiters;   // links that are to be looked at
   std::vector<Link<P>*> to_close;  // links that broke a rule, or could not be told that their peer did
+  // For the control thread, which need not look at every link then.
+  std::atomic<std::uint32_t> links_closed{0};         // ever; release: pairs with the control thread's acquire
+  std::atomic<std::uint32_t> shortest_timeout_ms{0};  // of the calls ever made here; 0: none
 
   [[gnu::always_inline]] void count(Count counter, std::uint64_t n = 1) noexcept { counters.add(counter, n); }
   void count(HeaderOutcome outcome) noexcept {

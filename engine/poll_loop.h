@@ -357,6 +357,7 @@ class PollLoop {
     std::erase(context_.to_close, &link);
     link.state = LinkState::kClosed;
     link.closed.store(true, std::memory_order_release);
+    context_.links_closed.fetch_add(1, std::memory_order_release);
   }
 
   dv::Device<P>& device_;

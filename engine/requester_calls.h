@@ -22,9 +22,9 @@ SubmitOutcome Requester<P>::submit(const CallRequest& request, const CallOptions
   const std::uint32_t index = free_[free_count_];  // the one that was just taken
   handle.xid = slots_[index].xid();
   ages_[index] = {.xid = handle.xid, .timeout_ms = options.timeout_ms, .since_ms = 0, .reclaim = options.reclaim};
-  const std::uint32_t shortest = shortest_timeout_ms_.load(std::memory_order_relaxed);
+  const std::uint32_t shortest = loop_.shortest_timeout_ms.load(std::memory_order_relaxed);
   if (options.timeout_ms != 0 && (shortest == 0 || options.timeout_ms < shortest)) {
-    shortest_timeout_ms_.store(options.timeout_ms, std::memory_order_relaxed);
+    loop_.shortest_timeout_ms.store(options.timeout_ms, std::memory_order_relaxed);
   }
   return outcome;
 }

@@ -130,10 +130,8 @@ class Requester final : public Connection {
   /// The send queue may have room again for invalidations.
   void retry_fences() noexcept;
   [[nodiscard]] bool fences_wait() const noexcept { return waiting_count_ != 0; }
-  /// Ends calls that have waited for too long. Once per sweep_period(). `now_ms` is a coarse clock's time, never 0.
+  /// Ends calls that have waited for too long. Some times per timeout. `now_ms` is a coarse clock's time, never 0.
   void sweep(std::uint64_t now_ms) noexcept;
-  /// Milliseconds; 0: never. Runs on: any.
-  [[nodiscard]] std::uint32_t sweep_period() const noexcept;
   /// A Call without a Reply for so long means that the peer has gone: RC has no keep-alive. 0: never.
   void set_silence_limit(std::uint32_t milliseconds) noexcept { silence_ms_ = milliseconds; }
   /// Ends every call: the connection has gone, and with it the peer's reach into our memory.
@@ -321,7 +319,6 @@ class Requester final : public Connection {
   std::uint32_t last_waiting_ = 0;
   std::unique_ptr<Age[]> ages_;  // by slot
   std::uint32_t silence_ms_ = 0;
-  std::atomic<std::uint32_t> shortest_timeout_ms_{0};  // of those ever used; 0: none
 };
 
 }  // namespace rodeo

@@ -191,14 +191,6 @@ void Requester<P>::sweep(std::uint64_t now_ms) noexcept {
 }
 
 template <dv::Provider P>
-std::uint32_t Requester<P>::sweep_period() const noexcept {
-  constexpr std::uint32_t kLooksPerTimeout = 8;
-  const std::uint32_t shortest = shortest_timeout_ms_.load(std::memory_order_relaxed);
-  const std::uint32_t least = shortest == 0 || (silence_ms_ != 0 && silence_ms_ < shortest) ? silence_ms_ : shortest;
-  return least == 0 ? 0 : std::max(1U, least / kLooksPerTimeout);
-}
-
-template <dv::Provider P>
 void Requester<P>::fail_all() noexcept {
   close();
   waiting_count_ = 0;

@@ -49,7 +49,7 @@ struct QpRings {
   soft::SendEngine* soft = nullptr;
 };
 
-class Qp {
+class alignas(64) Qp {
  public:
   explicit Qp(const QpRings& rings);
   Qp(const Qp&) = delete;
@@ -276,39 +276,39 @@ class Qp {
   void ring_mmio() noexcept;
   [[gnu::noinline, gnu::cold]] void retire_unsignalled(const Completion& completion) noexcept;
 
-  // What every post touches.
+  // The first two lines: whatever a Send, a message and the doorbells of both touch.
   std::byte* next_wqe_;        // at the producer
   std::uint32_t plain_ = 0;    // blocks that inline Sends may take there and need neither a look at the room nor flags
   std::uint32_t planned_ = 0;  // what plain_ was when room_ and until_signal_ were right
   std::uint64_t plain_send_;   // the control word of a Send but for index and DS
-  std::byte* sq_;
-  std::uint32_t sq_bbs_;
-  std::uint32_t qpn_;
+  std::byte* last_wqe_ = nullptr;  // for the MMIO doorbell
+  soft::SendEngine* soft_;
+  Be32* send_dbrec_;
+  Be32* dbrec_;
+  std::unique_ptr<std::byte*[]> rq_shadow_;
   std::uint16_t producer_ = 0;  // in BBs, free running, as the device counts
   std::uint16_t consumer_ = 0;
   std::uint16_t rung_ = 0;
-  std::uint16_t signalled_head_ = 0;
-  std::uint16_t signalled_tail_ = 0;
-  std::uint32_t room_ = 0;      // blocks free at next_wqe_, up to the end of the ring
-  std::uint32_t until_signal_;  // the WQE that contains the block so many from here is signalled
-  std::uint32_t signal_every_;
-  std::byte next_fence_{0};
-  std::uint32_t max_inline_;
-  std::unique_ptr<Signalled[]> signalled_;
-  Be32* dbrec_;
-  Be32* send_dbrec_;
-  soft::SendEngine* soft_;
-  // Receive side.
-  std::byte* rq_;
-  std::unique_ptr<std::byte*[]> rq_shadow_;
-  std::uint32_t rq_wqes_;
-  std::uint32_t rq_mask_;
-  std::uint32_t receive_bytes_ = 0;
-  std::uint32_t receive_lkey_ = 0;
   std::uint16_t rq_head_ = 0;
   std::uint16_t rq_tail_ = 0;
+  std::uint16_t signalled_head_ = 0;
+  std::uint16_t signalled_tail_ = 0;
+  std::byte next_fence_{0};
+  std::uint32_t rq_mask_;
+  std::uint32_t rq_wqes_;
+  std::byte* rq_;
+  std::uint32_t receive_bytes_ = 0;
+  std::uint32_t receive_lkey_ = 0;
+  std::uint32_t room_ = 0;      // blocks free at next_wqe_, up to the end of the ring
+  std::uint32_t until_signal_;  // the WQE that contains the block so many from here is signalled
+  std::uint32_t max_inline_;
+  std::uint32_t qpn_;
+  // Now and then.
+  std::uint32_t signal_every_;
+  std::uint32_t sq_bbs_;
+  std::byte* sq_;
+  std::unique_ptr<Signalled[]> signalled_;
   // The MMIO doorbell, which the software HCA does not have.
-  std::byte* last_wqe_ = nullptr;
   std::byte* bf_reg_;
   std::uint32_t bf_bytes_;
   std::uint32_t bf_offset_ = 0;

@@ -7,9 +7,9 @@
 
 // Hot path. Runs on: the core that rings the doorbell.
 //
-// The loop handles a Send of one inline segment itself: that is what small RPCs are made of. Whatever deviates in any
-// way (another operation, no receive left that we know of, a full CQ, a buffer of another region) goes to execute_one,
-// which checks everything again and reports what is wrong.
+// The loop handles a Send of one inline segment itself, and another way in one that comes alone: that is what small
+// RPCs are made of. Whatever deviates in any way (another operation, no receive left that we know of, a full CQ, a
+// buffer of another region) goes to execute_one, which checks everything again and reports what is wrong.
 //
 // Line transfers dominate the cost: a message moves the lines of its receive buffer and its CQE from the peer's cache
 // to ours and back. Those of a doorbell's first messages are asked for at once, before anything else: alone, a message
@@ -24,6 +24,8 @@ namespace {
 constexpr std::uint32_t kPrefetchMessages = 2;
 
 constexpr std::uint32_t kBbsPerMessage = 2;  // a small inline Send, to guess how many messages were rung
+
+constexpr std::uint32_t kLoneBbs = 3;  // of a Send that is small enough to come alone
 
 constexpr std::uint64_t kSendWord = std::uint64_t{MLX5_OPCODE_SEND} << 32;
 constexpr unsigned kIndexShift = 40;
@@ -164,6 +166,41 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
   cq.producer += sent;
 }
 
+/// A doorbell for one small inline Send: what a burst of many connections is made of. False when it is anything else.
+[[gnu::always_inline]] inline bool run_lone_send(SendEngine& engine, std::uint16_t producer) noexcept {
+  const std::uint32_t bbs = static_cast<std::uint16_t>(producer - engine.consumer);
+  if (bbs > kLoneBbs) return false;
+  const std::uint32_t slot = engine.consumer & (engine.sq_bbs - 1);
+  const std::byte* const wqe = engine.sq + slot * std::size_t{mlx5::kBbBytes};
+  const std::uint64_t expected =
+      (std::uint64_t{engine.consumer} << kIndexShift) | kSendWord | (std::uint64_t{engine.qpn} << 8);
+  const std::uint64_t ds = load_be64(wqe) ^ expected;
+  const std::uint64_t length = load_be32(wqe + sizeof(mlx5_wqe_ctrl_seg)) ^ MLX5_INLINE_SEG;
+  const std::uint64_t used = ds * mlx5::kDsBytes;
+  if (ds >= kDsLimit || (used + mlx5::kBbBytes - 1) / mlx5::kBbBytes != bbs || length + mlx5::kInlineOffset > used ||
+      slot + bbs > engine.sq_bbs ||
+      (std::to_integer<std::uint32_t>(wqe[kFlagsOffset]) & MLX5_WQE_CTRL_CQ_UPDATE) != 0) {
+    return false;
+  }
+  CqWriter& cq = engine.outlet->cq;
+  if (!receive_ready(engine) || !cq.has_room()) [[unlikely]]
+    return false;
+  const UsualReceive usual(engine);
+  const std::uint64_t offset = usual.find(engine.receives[engine.receive_consumer & (engine.receive_wqes - 1)]);
+  if (!usual.known() || offset > usual.last_offset) [[unlikely]]
+    return false;
+  mlx5_cqe64& cqe = cq.cqes[cq.producer & (cq.count - 1)];
+  prefetch_for_write(&cqe);
+  copy_inline(usual.local + offset, wqe + mlx5::kInlineOffset, length);
+  put_message(cqe, length,
+              (std::uint64_t{engine.peer_qpn} << 32) | (std::uint64_t{engine.receive_consumer} << 16) |
+                  (MLX5_CQE_RESP_SEND << 4) | ((cq.producer & cq.count) != 0 ? 1U : 0U));
+  engine.consumer = producer;
+  ++engine.receive_consumer;
+  ++cq.producer;
+  return true;
+}
+
 }  // namespace
 
 void execute(SendEngine& engine) noexcept {
@@ -189,6 +226,7 @@ void prefetch_target(const SendEngine& engine, std::uint32_t ahead) noexcept {
 
 void run(SendEngine& engine) noexcept {
   const std::uint16_t producer = send_producer(engine);
+  if (run_lone_send(engine, producer)) return;
   prefetch_targets(engine, static_cast<std::uint16_t>(producer - engine.consumer) / kBbsPerMessage);
   while (engine.consumer != producer) {
     const std::uint16_t before = engine.consumer;

@@ -178,7 +178,6 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   const std::uint32_t sq_bbs = std::max(kMinSendBbs, std::bit_ceil(sizes.send_depth * kBbsPerSend));
   bundle->receive_wqes = std::bit_ceil(sizes.receive_depth);
   bundle->sq = Lines(std::size_t{sq_bbs} * mlx5::kBbBytes + kRingSlack);
-  bundle->send_record = Lines(sizeof(Be32[2]));
   lane.own->populate_qp(slot, bundle->receive_wqes);
   QpContext& context = view.qp(slot);
   context.hazard = 0;
@@ -192,7 +191,6 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   SendEngine& engine = bundle->engine;
   engine.sq = bundle->sq.data();
   engine.sq_bbs = sq_bbs;
-  engine.send_record = reinterpret_cast<const Be32*>(bundle->send_record.data());
   engine.outlet = &lane.outlet;
   engine.group = &group.soft;
   engine.own_regions = &own_regions_;
@@ -206,7 +204,7 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
       .rq = view.receive_ring(slot, bundle->receive_wqes),
       .rq_wqes = bundle->receive_wqes,
       .dbrec = view.record(slot).words,
-      .send_dbrec = reinterpret_cast<Be32*>(bundle->send_record.data()),
+      .send_dbrec = engine.send_record.data(),
       .qpn = engine.qpn,
       .max_inline = kMaxInline,
       .soft = &engine,

@@ -98,7 +98,6 @@ struct QpBundle {
   bool offered = false;
   std::vector<std::uint32_t> windows;  // indexes
   Lines sq;
-  Lines send_record;
   std::unique_ptr<mlx5::Qp> qp;
 };
 

@@ -85,20 +85,8 @@ void copy_from(const std::byte* from, const Pieces& to) noexcept {
   }
 }
 
-/// Whether the peer has a receive for us; reads its doorbell record only when those known of are used up.
-bool receive_ready(SendEngine& engine) noexcept {
-  if (engine.receive_consumer != engine.receive_seen) return true;
-  const auto posted = static_cast<std::uint16_t>(
-      byte_swap(__atomic_load_n(reinterpret_cast<const std::uint32_t*>(engine.receive_record), __ATOMIC_ACQUIRE)));
-  // More than the ring holds is nonsense, and as good as nothing.
-  if (static_cast<std::uint16_t>(posted - engine.receive_consumer) > engine.receive_wqes) return false;
-  engine.receive_seen = posted;
-  return posted != engine.receive_consumer;
-}
-
 Outcome finish(SendEngine& engine, const Wqe& wqe, std::uint32_t byte_count) noexcept {
   engine.consumer = static_cast<std::uint16_t>(engine.consumer + wqe.bbs);
-  engine.rnr_attempts = 0;
   if (wqe.signalled) {
     complete_send(engine, {.qpn = engine.qpn,
                            .wqe_counter = wqe.index,

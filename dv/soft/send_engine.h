@@ -12,6 +12,7 @@
 //   windows.cpp      memory windows: bind, invalidate, and access through them
 //   error_state.cpp  failing, flushing, waiting, and what progress() looks after
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -125,7 +126,7 @@ struct alignas(64) SendEngine {
   static constexpr std::uint32_t kPeerLost = 8;
   static constexpr std::uint32_t kObserved = 16;
 
-  // What every doorbell touches.
+  // Two lines that every doorbell touches.
   std::uint32_t gate = kUnconnected;
   std::uint32_t qpn = 0;
   const std::byte* sq = nullptr;
@@ -133,7 +134,7 @@ struct alignas(64) SendEngine {
   std::uint16_t consumer = 0;          // in BBs
   std::uint16_t receive_consumer = 0;  // of the peer's receive ring
   std::uint16_t receive_seen = 0;      // the peer's doorbell record when last read
-  const Be32* send_record = nullptr;
+  std::uint32_t peer_qpn = 0;
   QpContext* own = nullptr;
   QpContext* peer = nullptr;
   Outlet* outlet = nullptr;
@@ -144,10 +145,10 @@ struct alignas(64) SendEngine {
   const Region* receive_region = nullptr;  // where the last receive buffer was
   std::uint64_t usual_receive = 0;         // its byte_count and lkey, as they stand in the ring
   const Be32* receive_record = nullptr;
+  std::array<Be32, 2> send_record{};  // the doorbell record of the send queue
   // Rarely used.
   const RegionTable* own_regions = nullptr;
   SegmentView own_segment;
-  std::uint32_t peer_qpn = 0;
   std::uint32_t rnr_retry = 7;  // 7: for ever
   std::uint32_t rnr_attempts = 0;
   std::uint64_t rnr_interval_ns = 0;
@@ -186,7 +187,20 @@ struct Wqe {
 [[nodiscard]] inline std::uint16_t send_producer(const SendEngine& engine) noexcept {
   // Acquire: pairs with the store in mlx5::Qp::ring_doorbell.
   return static_cast<std::uint16_t>(
-      byte_swap(__atomic_load_n(reinterpret_cast<const std::uint32_t*>(engine.send_record), __ATOMIC_ACQUIRE)));
+      byte_swap(__atomic_load_n(reinterpret_cast<const std::uint32_t*>(engine.send_record.data()), __ATOMIC_ACQUIRE)));
+}
+
+/// Whether the peer has a receive for us; reads its doorbell record only when those known of are used up.
+[[nodiscard]] inline bool receive_ready(SendEngine& engine) noexcept {
+  if (engine.receive_consumer != engine.receive_seen) return true;
+  const auto posted = static_cast<std::uint16_t>(
+      byte_swap(__atomic_load_n(reinterpret_cast<const std::uint32_t*>(engine.receive_record), __ATOMIC_ACQUIRE)));
+  // More than the ring holds is nonsense, and as good as nothing.
+  if (static_cast<std::uint16_t>(posted - engine.receive_consumer) > engine.receive_wqes) return false;
+  engine.receive_seen = posted;
+  if (posted == engine.receive_consumer) return false;
+  engine.rnr_attempts = 0;
+  return true;
 }
 
 // execute.cpp
