@@ -179,6 +179,28 @@ TEST_F(CallStages, BulkDataComesInPiecesAndLeavesInPieces) {
   pair_->until([&] { return server_.ended == 1; });
 }
 
+TEST(DeferredCallTest, MayComeBackWhenItsEngineIsGone) {
+  Server server;
+  {
+    Pair pair(program_of(server), test::small_config());
+    Connection* connection = pair.connect();
+    ASSERT_NE(connection, nullptr);
+    Seen seen;
+    CallRequest request{.target = &kDefer};
+    request.on_reply = Seen::on_reply;
+    request.context = &seen;
+    ASSERT_EQ(connection->submit(request), SubmitOutcome::kPosted);
+    pair.until([&] { return static_cast<bool>(server.deferred); });
+    pair.client->stop();
+    pair.server->stop(std::chrono::milliseconds(1));
+    EXPECT_EQ(seen.error, CallError::kConnectionLost);
+  }
+  // Nobody hears of it; under the address sanitizer this shows that the Call is still there.
+  server.deferred.get()->results().u32(7);
+  server.deferred.reply();
+  EXPECT_FALSE(server.deferred);
+}
+
 TEST_F(CallStages, InlineDataFillsThePiecesAndComesBackInline) {
   use_pieces({2, 5, 1});
   std::byte storage[16];

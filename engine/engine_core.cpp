@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "dv/mlx5/provider.h"
 #include "dv/providers.h"
@@ -160,10 +161,31 @@ Result<void> EngineCore<P>::make_loops() {
   return {};
 }
 
+namespace {
+
+/// What deferred Calls that never came back may touch yet: each is kept until the process ends.
+void keep_for_ever(std::vector<std::shared_ptr<void>> things) {
+  static std::mutex mutex;
+  static std::vector<std::shared_ptr<void>> kept;
+  const std::scoped_lock lock(mutex);
+  kept.insert(kept.end(), things.begin(), things.end());
+}
+
+}  // namespace
+
 template <dv::Provider P>
 EngineCore<P>::~EngineCore() {
   stop(std::chrono::milliseconds(0));
   device_.reset();  // before the memory it has registered
+  std::vector<std::shared_ptr<void>> touched;
+  for (auto& loop : loops_) {
+    if (loop->context().calls.out() != 0) touched.emplace_back(std::move(loop));
+  }
+  if (!touched.empty()) {
+    touched.emplace_back(std::move(memory_));
+    touched.emplace_back(std::move(eal_));
+    keep_for_ever(std::move(touched));
+  }
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }
 

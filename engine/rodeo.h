@@ -139,7 +139,8 @@ class Engine {
   virtual void run_on_loop(std::size_t loop, std::function<void()> work) = 0;
 
   /// Lets outstanding calls finish (bounded by `patience`), closes every connection, stops the loops, and returns every
-  /// buffer. Idempotent.
+  /// buffer. Idempotent. A DeferredCall that comes back later, even when the engine is gone, is dropped; the memory
+  /// that it may touch is kept until the process ends.
   virtual void stop(std::chrono::milliseconds patience = std::chrono::milliseconds(500)) = 0;
 
   [[nodiscard]] virtual std::size_t loop_count() const noexcept = 0;
