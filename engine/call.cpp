@@ -172,7 +172,7 @@ XdrWriter& Call::results(std::size_t max_bytes) noexcept {
   if (memory == nullptr) return call.writer;
   const std::size_t headers =
       (call.chunks != nullptr ? reply_header_size(call.chunks->lists) : kMinHeaderBytes) + kAcceptedReplyBytes;
-  const std::size_t threshold = call.link->reply_threshold;
+  const std::size_t threshold = call.link->outgoing_threshold;
   std::size_t limit = threshold;
   if (headers + max_bytes <= threshold) {
     call.results_buffer = memory->get_small(pools::Owner::kCall);
@@ -273,6 +273,15 @@ void Call::reject(AcceptStat status) noexcept {
   call.ending = Ending::kReject;
   call.reject_with = status;
 }
+
+void Call::deny(AuthStat why) noexcept {
+  CallCore& call = core_of(*this);
+  call.ending = Ending::kReject;
+  call.denial = Denial::kAuthError;
+  call.auth_stat = why;
+}
+
+std::shared_ptr<Connection> Call::connection() const noexcept { return core_of(*this).link->calls_by.lock(); }
 
 DeferredCall Call::defer() noexcept {
   deferred_in_stage = true;

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "engine/buffer.h"
@@ -22,6 +23,7 @@
 
 namespace rodeo {
 
+class Connection;
 class CallCore;  // what the loops keep of a Call; private to the engine
 
 /// A variable-length opaque argument that may have come inline or by Read chunk.
@@ -58,6 +60,12 @@ class Call {
   [[nodiscard]] std::uint32_t procedure() const noexcept;
   /// The RPC header, with the raw credential; decode_auth_sys() reads an AUTH_SYS one.
   [[nodiscard]] const CallHeader& header() const noexcept;
+  /// Our own calls to the peer, on the connection that this Call came by. On one that the peer opened they are calls in
+  /// reverse direction (RFC 8167): null where Config::reverse_credits is zero, and only for the upper layer to know
+  /// whether the peer is ready for them. May be kept as long as one likes, on any core, but not used when the engine is
+  /// gone; when the connection has gone it is not open() any more, and its calls end with kConnectionLost. Only the
+  /// peer can connect again, and then its Calls come by another one.
+  [[nodiscard]] std::shared_ptr<Connection> connection() const noexcept;
   /// The chunk lists of the transport header; empty lists when there are none.
   [[nodiscard]] const ChunkLists& chunks() const noexcept;
 
@@ -115,6 +123,8 @@ class Call {
   /// Ends the Call. Exactly one of them, once.
   void reply() noexcept;
   void reject(AcceptStat status) noexcept;
+  /// MSG_DENIED, AUTH_ERROR: the credential is not good enough (RFC 5531 §9).
+  void deny(AuthStat why) noexcept;
   [[nodiscard]] DeferredCall defer() noexcept;
 
   /// Four words for a handler's own state between its stages.

@@ -19,6 +19,11 @@ namespace {
   return std::max(credits <= kFewCredits ? 16U : 32U, 2 * credits);
 }
 
+/// Most that a peer is granted which is told that it may call us.
+[[nodiscard]] std::uint32_t reverse_credits(const ConnectOptions& options) noexcept {
+  return options.reverse_programs.empty() ? 0 : std::max(1U, options.reverse_credits);
+}
+
 /// Why a connect failed, and what can be done about it, where the device does not know better.
 [[nodiscard]] std::string failure_of(const dv::CmEvent& event) {
   std::string text = event.reason.empty() ? std::string(to_string(event.kind)) : event.reason;
@@ -57,10 +62,12 @@ Result<std::uint64_t> Connections<P>::begin_connect(std::string_view address, co
   if (options.loop >= loops_.size()) {
     return fail(std::string(address), "there is no loop " + std::to_string(options.loop));
   }
-  if (options.credits + kReceiveSlack > capabilities.max_queue_depth) {
-    return fail(std::string(address),
-                std::to_string(options.credits) + " credits are more than the device's queues hold",
-                "ask for at most " + std::to_string(capabilities.max_queue_depth - kReceiveSlack));
+  const std::uint64_t receives = std::uint64_t{options.credits} + reverse_credits(options) + kReceiveSlack;
+  if (receives > capabilities.max_queue_depth) {
+    return fail(
+        std::string(address),
+        std::to_string(receives - kReceiveSlack) + " credits are more than the device's queues hold",
+        "ask for and grant at most " + std::to_string(capabilities.max_queue_depth - kReceiveSlack) + " together");
   }
   if (options.registration == Registration::kPoolKey && config_.registration != Registration::kPoolKey) {
     return fail(std::string(address), "this engine's pool has no key that a peer could use",
@@ -258,20 +265,32 @@ void Connections<P>::on_disconnected(const dv::CmEvent& event) {
 template <dv::Provider P>
 Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, const ConnectOptions* options) {
   const std::uint32_t credits = options != nullptr ? options->credits : config_.credits;
+  const std::uint32_t reverse = options != nullptr ? reverse_credits(*options) : config_.reverse_credits;
   // Each window may be bound and invalidated while all calls are out.
   const std::uint32_t windows = options != nullptr ? windows_of(*options) : 0;
-  auto qp =
-      device_.make_qp(id, {.send_depth = send_depth(credits) + 2 * windows, .receive_depth = credits + kReceiveSlack});
+  auto qp = device_.make_qp(id, {.send_depth = send_depth(credits) + 2 * windows + 2 * reverse,
+                                 .receive_depth = credits + reverse + kReceiveSlack});
   if (!qp) return tl::unexpected(qp.error());
   Managed& managed = links_[id];
-  managed.link = std::make_unique<Link<P>>();
+  managed.link = std::make_shared<Link<P>>();
   link_count_.store(links_.size(), std::memory_order_relaxed);
   Link<P>& link = *managed.link;
   link.qp = *qp;
   link.cm = id;
   link.loop = loop;
+  link.opened_here = options != nullptr;
+  link.grant_limit = options != nullptr ? std::max(1U, reverse) : config_.credits;
   Result<void> made;
-  if (options != nullptr) made = make_requester(id, managed, *options);
+  if (options != nullptr) {
+    link.reverse_programs = options->reverse_programs;
+    made = make_requester(id, managed, *options);
+    link.requester = managed.requester.get();
+  } else if (reverse != 0) {
+    make_requester(managed, reverse);
+    managed.requester->set_registration(Registration::kNone);
+    link.reverse = managed.requester.get();
+  }
+  link.calls_by = managed.requester;
   bool enough = false;
   engine_.run_on_loop(loop, [&] { enough = loops_[loop]->attach(link); });
   if (made && !enough) {
@@ -284,19 +303,23 @@ Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, const Conn
 
 template <dv::Provider P>
 Result<void> Connections<P>::make_requester(dv::CmId id, Managed& managed, const ConnectOptions& options) {
-  Link<P>& link = *managed.link;
-  xid_seed_ = xid_seed_ * 1664525U + 1013904223U;
-  managed.requester = std::make_unique<Requester<P>>(loops_[options.loop]->context(), link, options.credits, xid_seed_);
-  link.requester = managed.requester.get();
-  requesters_.fetch_add(1, std::memory_order_relaxed);
-  link.requester->set_registration(options.registration);
-  link.requester->set_silence_limit(static_cast<std::uint32_t>(config_.silence_limit.count()));
+  make_requester(managed, options.credits);
+  managed.requester->set_registration(options.registration);
+  managed.requester->set_silence_limit(static_cast<std::uint32_t>(config_.silence_limit.count()));
   for (std::uint32_t left = windows_of(options); left != 0; --left) {
     auto key = device_.allocate_window(id);
     if (!key) return tl::unexpected(key.error());
-    link.requester->add_window(*key);
+    managed.requester->add_window(*key);
   }
   return {};
+}
+
+template <dv::Provider P>
+void Connections<P>::make_requester(Managed& managed, std::uint32_t credits) {
+  xid_seed_ = xid_seed_ * 1664525U + 1013904223U;
+  managed.requester =
+      std::make_shared<Requester<P>>(loops_[managed.link->loop]->context(), managed.link, credits, xid_seed_);
+  requesters_.fetch_add(1, std::memory_order_relaxed);
 }
 
 /// Two for each call, and at least as many as the largest call needs.

@@ -68,8 +68,8 @@ class Connections {
  private:
   /// One connection as the control side sees it.
   struct Managed {
-    std::unique_ptr<Link<P>> link;
-    std::unique_ptr<Requester<P>> requester;
+    std::shared_ptr<Link<P>> link;
+    std::shared_ptr<Requester<P>> requester;  // keeps the link; at an accepted one, of calls in reverse direction
     bool closing = false;
     bool handed_out = false;  // the application has its Requester, and has not called disconnect()
     std::string loss;         // why the device says that the connection has ended
@@ -91,6 +91,7 @@ class Connections {
   /// `options`: of a connection that we open; null at a Responder.
   Result<void> make_link(dv::CmId id, std::size_t loop, const ConnectOptions* options);
   Result<void> make_requester(dv::CmId id, Managed& managed, const ConnectOptions& options);
+  void make_requester(Managed& managed, std::uint32_t credits);
   [[nodiscard]] std::uint32_t windows_of(const ConnectOptions& options) const;
   void close_link(dv::CmId id);
   /// Closes the link of `id`, or forgets the id when it never had one.

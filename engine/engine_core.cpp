@@ -46,9 +46,11 @@ Result<void> EngineCore<P>::prepare() {
     *size = *rounded;
   }
   const auto& capabilities = device_->capabilities();
-  if (config_.credits == 0 || config_.credits + kReceiveSlack > capabilities.max_queue_depth) {
-    return fail("credits", std::to_string(config_.credits) + " credits are not possible",
-                "choose 1 to " + std::to_string(capabilities.max_queue_depth - kReceiveSlack));
+  if (config_.credits == 0 ||
+      std::uint64_t{config_.credits} + config_.reverse_credits + kReceiveSlack > capabilities.max_queue_depth) {
+    return fail("credits",
+                fmt::format("{} credits and {} in reverse are not possible", config_.credits, config_.reverse_credits),
+                fmt::format("choose 1 to {}, both together", capabilities.max_queue_depth - kReceiveSlack));
   }
   if (config_.bulk_bytes < 4096 || config_.bulk_bytes > (std::size_t{1} << 29U)) {
     return fail("bulk buffers", std::to_string(config_.bulk_bytes) + " bytes each is not possible",
@@ -86,9 +88,10 @@ Result<void> EngineCore<P>::prepare() {
   MemorySizes sizes;
   sizes.small_bytes = std::max(config_.inline_send_bytes, config_.inline_receive_bytes);
   const std::size_t cores_here = std::max<std::size_t>(1, cores.size());
-  sizes.small_count = config_.small_buffers != 0
-                          ? config_.small_buffers
-                          : std::size_t{2} * config_.credits * config_.connections + cores_here * 1024;
+  sizes.small_count =
+      config_.small_buffers != 0
+          ? config_.small_buffers
+          : std::size_t{2} * (config_.credits + config_.reverse_credits) * config_.connections + cores_here * 1024;
   sizes.bulk_count = config_.bulk_buffers != 0 ? config_.bulk_buffers : 32 + cores_here * 32;
   sizes.bulk_bytes = config_.bulk_bytes + kBulkSlack;
   sizes.application_bytes = config_.application_bytes;

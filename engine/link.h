@@ -3,14 +3,19 @@
 
 // One connection as its poll loop sees it. Runs on: the loop's core, but for what is said to be shared.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "dv/device.h"
 #include "engine/call_core.h"
 
 namespace rodeo {
+
+class Connection;
 
 enum class LinkState : std::uint8_t {
   kOpening,  // receives are posted, the connection manager is still at it
@@ -26,19 +31,32 @@ struct LinkBase {
   std::uint32_t last_requested = 0;  // rdma_credit of the latest Call
   std::uint32_t held = 0;            // receives posted, and messages taken from receives and not answered yet
   std::uint32_t granted = 1;         // goes into each message: the lesser of the two, and never 0
-  std::uint32_t reply_threshold = 1024;
-  std::uint32_t call_threshold = 1024;
+  // The largest Send each way, whoever calls (RFC 8167 §4.2).
+  std::uint32_t outgoing_threshold = 1024;
+  std::uint32_t incoming_threshold = 1024;
   std::uint32_t calls_out = 0;  // Calls that exist, also those whose Reply is still being sent
   LinkState state = LinkState::kOpening;
   bool dirty = false;  // has posted something since the last doorbell
   bool drain_posted = false;
   bool in_waiters = false;
   bool in_to_close = false;
-  bool may_invalidate = false;  // a Reply may invalidate a key of its Call's: both ends said so (RFC 8797 §4.1)
-  CallQueue waiting_for_queue;  // replies and pulls that the send queue had no room for
+  bool own_calls_ended = false;
+  bool opened_here = false;       // we are the Requester, and Calls that come are in reverse direction (RFC 8167)
+  bool may_invalidate = false;    // a Reply may invalidate a key of its Call's: both ends said so (RFC 8797 §4.1)
+  CallQueue waiting_for_queue;    // replies and pulls that the send queue had no room for
+  std::uint32_t grant_limit = 1;  // most that the peer's Calls are granted
+  std::vector<std::uint32_t> reverse_programs;  // of `opened_here`: those that the peer may call
+  std::weak_ptr<Connection> calls_by;           // our own calls to this peer; empty where we make none
   dv::CmId cm{};
   std::size_t loop = 0;
   std::atomic<bool> closed{false};  // release: pairs with the control thread's acquire
+
+  /// Whether the peer was told that it may call us. One that calls all the same is answered as well.
+  [[nodiscard]] bool serves() const noexcept { return !opened_here || !reverse_programs.empty(); }
+  /// In reverse direction.
+  [[nodiscard]] bool may_call(std::uint32_t program) const noexcept {
+    return std::ranges::find(reverse_programs, program) != reverse_programs.end();
+  }
 };
 
 template <dv::Provider P>
@@ -47,7 +65,9 @@ class Requester;
 template <dv::Provider P>
 struct Link : LinkBase {
   typename P::Qp* qp = nullptr;
-  Requester<P>* requester = nullptr;  // null: we are the Responder
+  Requester<P>* requester = nullptr;  // null: the peer opened the connection, and we are the Responder
+  Requester<P>* reverse = nullptr;    // then: our calls in reverse direction, if any are to be made
+  [[nodiscard]] Requester<P>* own_calls() const noexcept { return requester != nullptr ? requester : reverse; }
 };
 
 }  // namespace rodeo

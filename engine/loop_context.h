@@ -38,6 +38,9 @@ inline constexpr std::uint32_t kFirstFence = 1;  // of kFence's indexes, as toke
 }
 
 template <dv::Provider P>
+class Responder;
+
+template <dv::Provider P>
 struct LoopContext {
   LoopContext(Memory& engine_memory, const dv::MemoryRegion& memory_region, const ProgramTable& table,
               const LoopLimits& loop_limits, std::unique_ptr<ReturnRing> ring)
@@ -65,8 +68,9 @@ struct LoopContext {
   std::vector<WorkRing*> workers;
   std::vector<Link<P>*> dirty;  // the first dirty_count: what has posted something since the last doorbell
   std::size_t dirty_count = 0;
-  std::vector<Link<P>*> waiters;   // links that are to be looked at
-  std::vector<Link<P>*> to_close;  // links that broke a rule, or could not be told that their peer did
+  std::vector<Link<P>*> waiters;      // links that are to be looked at
+  std::vector<Link<P>*> to_close;     // links that broke a rule, or could not be told that their peer did
+  Responder<P>* responder = nullptr;  // the loop's own, for Requesters that are called themselves
   // For the control thread, which need not look at every link then.
   std::atomic<std::uint32_t> links_closed{0};         // ever; release: pairs with the control thread's acquire
   std::atomic<std::uint32_t> shortest_timeout_ms{0};  // of the calls ever made here; 0: none

@@ -34,7 +34,9 @@ class PollLoop {
         group_(group),
         context_(memory, region, programs, limits, std::move(returned)),
         responder_(context_),
-        commands_(std::move(commands)) {}
+        commands_(std::move(commands)) {
+    context_.responder = &responder_;
+  }
 
   /// One turn. Returns how much was done; 0 means idle.
   std::size_t step() noexcept {
@@ -75,29 +77,30 @@ class PollLoop {
     table_.insert(link.qp->qpn(), &link);
     ++links_;
     context_.count(Count::kConnectionsOpened);
-    if (link.requester != nullptr) {
-      for (std::uint32_t i = 0; i < link.requester->receives_wanted(); ++i) {
-        std::byte* buffer = context_.memory.get_small(pools::Owner::kPosted);
-        if (buffer == nullptr) break;
-        if (!link.qp->post_receive(buffer, context_.limits.message_bytes, context_.region.lkey)) {
-          context_.memory.put_small(buffer);
-          break;
-        }
+    const std::uint32_t for_replies = link.own_calls() != nullptr ? link.own_calls()->receives_wanted() : 0;
+    for (std::uint32_t i = 0; i < for_replies; ++i) {
+      std::byte* buffer = context_.memory.get_small(pools::Owner::kPosted);
+      if (buffer == nullptr) break;
+      if (!link.qp->post_receive(buffer, context_.limits.message_bytes, context_.region.lkey)) {
+        context_.memory.put_small(buffer);
+        break;
       }
-    } else {
-      link.grant_target = std::min(kFirstReceives, context_.limits.credits);
+    }
+    const bool all = link.qp->receives_posted() == for_replies;
+    // RFC 8167 §4.3: both directions take from one queue, which holds what both are granted.
+    if (link.serves()) {
+      link.grant_target = std::min(kFirstReceives, link.grant_limit);
       responder_.credit().top_up(link);
     }
     link.qp->publish_receives();
-    return link.requester != nullptr ? link.qp->receives_posted() == link.requester->receives_wanted()
-                                     : link.qp->receives_posted() != 0;
+    return all && (!link.serves() || link.held != 0);
   }
 
   void establish(Link<P>& link, std::uint32_t outgoing, std::uint32_t incoming) noexcept {
-    link.call_threshold = link.requester != nullptr ? outgoing : incoming;
-    link.reply_threshold = link.requester != nullptr ? incoming : outgoing;
+    link.outgoing_threshold = outgoing;
+    link.incoming_threshold = incoming;
     if (link.state == LinkState::kOpening) link.state = LinkState::kOpen;
-    if (link.requester != nullptr) link.requester->establish();
+    if (link.own_calls() != nullptr) link.own_calls()->establish();
   }
 
   /// Stops using a connection. Its work requests come back flushed; when all are back and its Calls are answered, it
@@ -105,7 +108,7 @@ class PollLoop {
   void begin_close(Link<P>& link) noexcept {
     if (link.state >= LinkState::kDraining) return;
     link.state = LinkState::kDraining;
-    link.requester != nullptr ? link.requester->close() : responder_.credit().close(link);
+    if (link.own_calls() != nullptr) link.own_calls()->close();
     device_.move_to_error(*link.qp);
     draining_.push_back(&link);
   }
@@ -246,7 +249,7 @@ class PollLoop {
   /// A completion that only a peer which scribbles on our queues can have made.
   [[gnu::noinline, gnu::cold]] void on_forged(Link<P>& link, std::byte* buffer) noexcept {
     context_.count(Count::kStaleCompletions);
-    if (buffer != nullptr) give_back(link, buffer);
+    if (buffer != nullptr) responder_.credit().retire(link, buffer);
     begin_close(link);
   }
 
@@ -256,14 +259,8 @@ class PollLoop {
     if (rare.completion.kind == dv::CompletionKind::kSendQueue) {
       link.qp->retire_send(rare.completion, [&](dv::Token token) { on_token(link, token, rare.completion.status); });
     } else if (rare.buffer != nullptr) {
-      give_back(link, rare.buffer);
+      responder_.credit().retire(link, rare.buffer);
     }
-  }
-
-  /// A receive that will not be posted again.
-  void give_back(Link<P>& link, std::byte* buffer) noexcept {
-    context_.memory.put_small(buffer);
-    if (link.requester == nullptr) ++context_.receive_slots;
   }
 
   [[gnu::always_inline]] void on_token(Link<P>& link, dv::Token token, dv::Status status) noexcept {
@@ -295,7 +292,8 @@ class PollLoop {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < context_.waiters.size(); ++i) {
       Link<P>* link = context_.waiters[i];
-      link->requester != nullptr ? link->requester->retry_fences() : responder_.retry(*link);
+      if (link->requester != nullptr) link->requester->retry_fences();
+      if (!link->waiting_for_queue.empty()) responder_.retry(*link);
       if (link->waiting_for_queue.empty() && (link->requester == nullptr || !link->requester->fences_wait())) {
         link->in_waiters = false;
       } else {
@@ -338,7 +336,12 @@ class PollLoop {
         link->drain_posted = link->qp->post_drain(make_token(TokenKind::kDrain, 0));
         if (link->drain_posted) link->qp->ring_doorbell();
       }
-      if (link->drain_posted && link->qp->drained() && link->calls_out == 0) {
+      const bool drained = link->drain_posted && link->qp->drained();
+      // At once: what a Call waits for before it is answered may be a call of ours (RFC 8167).
+      if (drained && !std::exchange(link->own_calls_ended, true) && link->own_calls() != nullptr) {
+        link->own_calls()->fail_all();
+      }
+      if (drained && link->calls_out == 0) {
         detach(*link);
       } else {
         draining_[kept++] = link;
@@ -353,7 +356,6 @@ class PollLoop {
     std::erase(context_.waiters, &link);
     --links_;
     context_.count(Count::kConnectionsClosed);
-    if (link.requester != nullptr) link.requester->fail_all();
     std::erase(context_.to_close, &link);
     link.state = LinkState::kClosed;
     link.closed.store(true, std::memory_order_release);

@@ -16,8 +16,9 @@ class RawResponder {
   static constexpr std::size_t kBuffer = 8192;
   static constexpr std::uint32_t kReceives = 64;
 
-  /// `private_data` goes into the accept.
-  explicit RawResponder(std::span<const std::byte> private_data, Config config = small_config()) {
+  /// `private_data` goes into the accept; `set_up` adds what the client engine serves.
+  explicit RawResponder(std::span<const std::byte> private_data, Config config = small_config(),
+                        const std::function<void(Engine&)>& set_up = {}) {
     static int count = 0;
     address_ = "soft:raw" + std::to_string(count++);
     private_data_.assign(private_data.begin(), private_data.end());
@@ -28,6 +29,7 @@ class RawResponder {
     group_ = must(device_->make_poll_group());
     (void)must(device_->listen(address));
     client_ = must(Engine::open(address_, config));
+    if (set_up) set_up(*client_);
     EXPECT_TRUE(client_->start());
   }
   RawResponder() : RawResponder(encode_private_data({.send_size = 4096, .receive_size = 4096})) {}

@@ -45,6 +45,7 @@ class ReceiveCredit {
   /// A message is done with: posts its buffer again, or keeps it back while the grant shrinks (ENG-CR-3). Before the
   /// Reply to it, which grants it again.
   void recycle(Link<P>& link, std::byte* buffer) noexcept {
+    if (link.state > LinkState::kOpen) return retire(link, buffer);
     recycle_before_reply(link, buffer);
     loop_.mark_dirty(link);
   }
@@ -56,13 +57,19 @@ class ReceiveCredit {
     loop_.memory.memory().small().set_owner(buffer, pools::Owner::kPosted);
   }
 
-  /// From now on nothing is posted again.
-  void close(Link<P>& link) noexcept { link.grant_target = 0; }
+  /// A receive of a connection that is being closed: nothing is posted again. Of those that our own calls had, and of
+  /// Calls' messages, either may come first.
+  void retire(Link<P>& link, std::byte* buffer) noexcept {
+    loop_.memory.put_small(buffer);
+    if (link.held == 0) return;
+    --link.held;
+    ++loop_.receive_slots;
+  }
 
  private:
   [[gnu::noinline, gnu::cold]] void retarget(Link<P>& link, std::uint32_t requested) noexcept {
     link.last_requested = requested;
-    link.grant_target = std::clamp(requested, 1U, loop_.limits.credits);
+    link.grant_target = std::clamp(requested, 1U, link.grant_limit);
     top_up(link);
   }
   [[gnu::noinline, gnu::cold]] void keep_back(Link<P>& link, std::byte* buffer) noexcept {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/call_core.h"
+#include "engine/link.h"
 
 namespace rodeo {
 
@@ -90,6 +91,7 @@ void ReplyCache::serve(Call& call, void* context) noexcept {
                 .program = served.program,
                 .version = served.version,
                 .procedure = served.procedure.number,
+                .reverse = core.link->opened_here,
                 .bytes = bytes,
                 .checksum = cache.checksum({core.payload, bytes})};
   {

@@ -4,11 +4,11 @@
 // Duplicate requests (RFC 8166 §4.5.5): a Requester that lost its connection sends its Calls again, and those that must
 // not run twice get the Reply of their first run instead. Procedures ask for it by Procedure::remember_replies.
 //
-// A duplicate has the same XID, program, version, procedure and checksum of its RPC Call header, credential included,
-// and of those arguments that came without Read chunks. The peer's address is not looked at: its port is another with
-// each connection. What is kept is the results and nothing of the transport: a replay is sent with the chunks of the
-// Call that it answers. Results that were pushed into Write chunks are not kept, nor are longer ones than an entry
-// holds.
+// A duplicate has the same direction, XID, program, version, procedure and checksum of its RPC Call header, credential
+// included, and of those arguments that came without Read chunks. The peer's address is not looked at: its port is
+// another with each connection. What is kept is the results and nothing of the transport: a replay is sent with the
+// chunks of the Call that it answers. Results that were pushed into Write chunks are not kept, nor are longer ones than
+// an entry holds.
 //
 // Bounded: a fixed number of entries in sets, whose oldest Reply makes room. A Call for which there is none runs
 // unremembered. A duplicate of a Call that is still running waits for its Reply.
@@ -37,6 +37,7 @@ class ReplyCache {
     std::uint32_t program = 0;
     std::uint32_t version = 0;
     std::uint32_t procedure = 0;
+    bool reverse = false;     // of a connection that we opened, whose XIDs are others (RFC 8167)
     std::uint32_t bytes = 0;  // of the RPC Call, as far as it was looked at
     std::uint64_t checksum = 0;
     bool operator==(const Key&) const = default;

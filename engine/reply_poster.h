@@ -74,7 +74,7 @@ class ReplyPoster {
     }
     const std::uint64_t payload = payload_bytes(call);
     if (call.chunks == nullptr) {
-      if (kMinHeaderBytes + payload > link.reply_threshold) call.form = ReplyForm::kErrChunk;
+      if (kMinHeaderBytes + payload > link.outgoing_threshold) call.form = ReplyForm::kErrChunk;
       return;
     }
     CallChunks& chunks = *call.chunks;
@@ -92,8 +92,8 @@ class ReplyPoster {
       }
     }
     const std::size_t header = reply_header_size(chunks.lists);
-    if (header + payload <= link.reply_threshold) return;
-    if (header > link.reply_threshold || call.results_buffer == nullptr || call.ending != Ending::kReply ||
+    if (header + payload <= link.outgoing_threshold) return;
+    if (header > link.outgoing_threshold || call.results_buffer == nullptr || call.ending != Ending::kReply ||
         !chunks.lists.reply_present || !chunks.returned.fill_reply(chunks.lists, payload)) {
       call.form = ReplyForm::kErrChunk;
       return;

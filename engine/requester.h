@@ -137,7 +137,9 @@ enum class SubmitOutcome : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(SubmitOutcome outcome) noexcept;
 
-/// A connection to a Responder. Owned by the engine, bound to one poll core. Runs on: that core, unless said otherwise.
+/// A connection on which we make calls: one that we opened, or one that a peer opened (Call::connection()), where calls
+/// are in reverse direction (RFC 8167). They are Short messages without chunks; a request that needs more is kTooLarge.
+/// Owned by the engine, bound to one poll core. Runs on: that core, unless said otherwise.
 class Connection {
  public:
   Connection(const Connection&) = delete;
@@ -160,6 +162,8 @@ class Connection {
   [[nodiscard]] virtual Registration registration() const noexcept = 0;
   /// Any core.
   [[nodiscard]] virtual bool open() const noexcept = 0;
+  /// The poll loop that it is bound to: where Engine::run_on_loop reaches it. Any core.
+  [[nodiscard]] virtual std::size_t loop() const noexcept = 0;
   [[nodiscard]] virtual std::uint32_t call_threshold() const noexcept = 0;
   [[nodiscard]] virtual std::uint32_t reply_threshold() const noexcept = 0;
   /// A buffer of this core's pools; empty when none is free or `bytes` exceeds the bulk size.

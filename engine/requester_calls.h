@@ -49,7 +49,7 @@ SubmitOutcome Requester<P>::submit_general(const CallRequest& request) noexcept 
   if (!plan_chunks(request, rpc_header.size(), extras)) return SubmitOutcome::kTooLarge;
   // Reply chunk: only where the largest Reply might not fit (RFC 8166 §4.3.3).
   const std::size_t reply_bytes = kAcceptedReplyBytes + request.max_results;
-  if (reply_header_size(extras.lists) + reply_bytes > link_.reply_threshold) {
+  if (reply_header_size(extras.lists) + reply_bytes > link_.incoming_threshold) {
     const std::size_t chunk_bytes = xdr_padded(reply_bytes);
     if (chunk_bytes > loop_.memory.memory().bulk().buffer_bytes()) return SubmitOutcome::kTooLarge;
     extras.long_reply = loop_.memory.make_buffer(chunk_bytes);
@@ -57,7 +57,7 @@ SubmitOutcome Requester<P>::submit_general(const CallRequest& request) noexcept 
     const Segment segment = segment_of(extras.long_reply.first(chunk_bytes));
     if (!extras.lists.set_reply({&segment, 1})) return abandon_plan(extras, SubmitOutcome::kTooLarge);
   }
-  const bool long_call = request.force_long_call || header_size(extras.lists) + rpc_bytes > link_.call_threshold;
+  const bool long_call = request.force_long_call || header_size(extras.lists) + rpc_bytes > link_.outgoing_threshold;
   if (long_call) {
     if (rpc_bytes > loop_.memory.memory().bulk().buffer_bytes()) return abandon_plan(extras, SubmitOutcome::kTooLarge);
     extras.long_call = loop_.memory.make_buffer(rpc_bytes);
@@ -72,7 +72,7 @@ SubmitOutcome Requester<P>::submit_general(const CallRequest& request) noexcept 
   }
   const std::size_t header = header_size(extras.lists);
   const std::size_t message = header + (long_call ? 0 : rpc_bytes);
-  if (message > link_.call_threshold) return abandon_plan(extras, SubmitOutcome::kTooLarge);
+  if (message > link_.outgoing_threshold) return abandon_plan(extras, SubmitOutcome::kTooLarge);
   if (const SubmitOutcome windows = check_windows(extras); windows != SubmitOutcome::kPosted) {
     return abandon_plan(extras, windows);
   }

@@ -30,9 +30,9 @@ namespace rodeo {
 template <dv::Provider P>
 class Requester final : public Connection {
  public:
-  Requester(LoopContext<P>& loop, Link<P>& link, std::uint32_t credits, std::uint32_t xid_seed)
+  Requester(LoopContext<P>& loop, std::shared_ptr<Link<P>> link, std::uint32_t credits, std::uint32_t xid_seed)
       : loop_(loop),
-        link_(link),
+        link_(*link),
         asked_(credits),
         asked_be_(byte_swap(credits)),
         mask_(std::bit_ceil(credits) - 1),
@@ -40,7 +40,8 @@ class Requester final : public Connection {
         free_(std::make_unique<std::uint32_t[]>(credits)),
         extras_(std::make_unique_for_overwrite<Extras[]>(credits)),
         windows_(xid_seed),
-        ages_(std::make_unique<Age[]>(credits)) {
+        ages_(std::make_unique<Age[]>(credits)),
+        keeps_(std::move(link)) {
     for (std::uint32_t i = 0; i < credits; ++i) {
       free_[i] = credits - 1 - i;
       slots_[i].key = (xid_seed & ~mask_) | i;
@@ -73,10 +74,11 @@ class Requester final : public Connection {
   }
   [[nodiscard]] std::uint32_t in_flight() const noexcept override { return in_flight_; }
   [[nodiscard]] bool open() const noexcept override { return open_.load(std::memory_order_acquire); }
-  [[nodiscard]] std::uint32_t call_threshold() const noexcept override { return link_.call_threshold; }
-  [[nodiscard]] std::uint32_t reply_threshold() const noexcept override { return link_.reply_threshold; }
+  [[nodiscard]] std::uint32_t call_threshold() const noexcept override { return link_.outgoing_threshold; }
+  [[nodiscard]] std::uint32_t reply_threshold() const noexcept override { return link_.incoming_threshold; }
   [[nodiscard]] Buffer make_buffer(std::size_t bytes) noexcept override { return loop_.memory.make_buffer(bytes); }
   [[nodiscard]] Registration registration() const noexcept override { return registration_; }
+  [[nodiscard]] std::size_t loop() const noexcept override { return link_.loop; }
 
   [[nodiscard]] Link<P>& link() noexcept { return link_; }
   [[nodiscard]] std::uint32_t receives_wanted() const noexcept { return asked_; }
@@ -87,9 +89,9 @@ class Requester final : public Connection {
 
   /// The connection is up. Release: pairs with open().
   void establish() noexcept {
-    plain_call_bytes_ = std::min(link_.call_threshold, link_.qp->max_inline());
+    plain_call_bytes_ = std::min(link_.outgoing_threshold, link_.qp->max_inline());
     short_call_bytes_ = std::min(plain_call_bytes_, static_cast<std::uint32_t>(CallTarget::kMostShortBytes));
-    plain_results_ = link_.reply_threshold - static_cast<std::uint32_t>(kMinHeaderBytes + kAcceptedReplyBytes);
+    plain_results_ = link_.incoming_threshold - static_cast<std::uint32_t>(kMinHeaderBytes + kAcceptedReplyBytes);
     limit_ = 1;
     open_.store(true, std::memory_order_release);
   }
@@ -279,6 +281,8 @@ class Requester final : public Connection {
   [[nodiscard]] bool end_by_error(Slot& slot, std::uint32_t granted, CallError error) noexcept;
   [[nodiscard]] bool drop_late(Slot& slot, std::uint32_t granted) noexcept;
   bool discard(HeaderOutcome outcome) noexcept;
+  [[nodiscard, gnu::cold]] bool on_bad_header(std::byte* message, std::uint32_t length, HeaderOutcome outcome) noexcept;
+  [[nodiscard, gnu::cold]] bool on_call(std::byte* message, std::uint32_t length) noexcept;
 
   // requester_ends.h
   [[nodiscard]] bool finish(Slot& slot, const Reply& reply, std::byte* message) noexcept;
@@ -319,6 +323,7 @@ class Requester final : public Connection {
   std::uint32_t last_waiting_ = 0;
   std::unique_ptr<Age[]> ages_;  // by slot
   std::uint32_t silence_ms_ = 0;
+  std::shared_ptr<Link<P>> keeps_;  // what link_ is, also when the connection has gone
 };
 
 }  // namespace rodeo

@@ -8,10 +8,16 @@
 // buffer is kept: the results of a call lie in it until the call's memory is out of the peer's reach.
 
 #include "engine/requester_core.h"
+#include "engine/responder.h"
 
 namespace rodeo {
 
 namespace requester_replies {
+
+/// What follows the transport header is an RPC Call.
+[[nodiscard]] inline bool is_call(const std::byte* message, std::size_t header, std::size_t length) noexcept {
+  return length >= header + 8 && load_be32(message + header + 4) == static_cast<std::uint32_t>(MsgType::kCall);
+}
 
 [[nodiscard]] inline bool any_written(const ChunkLists& returned) noexcept {
   return std::ranges::any_of(returned.write_chunks(), [](const WriteChunk& chunk) { return chunk.capacity != 0; });
@@ -30,7 +36,9 @@ bool Requester<P>::on_uncommon(std::byte* message, std::uint32_t length) noexcep
   TransportHeader header;
   ChunkLists& lists = reply_lists_;
   const HeaderOutcome outcome = decode_reply_header({message, length}, header, lists);
-  if (outcome != HeaderOutcome::kOk) return discard(outcome);
+  if (outcome != HeaderOutcome::kOk) return on_bad_header(message, length, outcome);
+  if (header.proc == Proc::kMsg && requester_replies::is_call(message, header.header_bytes, length)) [[unlikely]]
+    return on_call(message, length);
   Slot* slot = find(header.xid);
   Extras* extras = slot != nullptr && slot->has_extras() ? &extras_[index_of(*slot)] : nullptr;
   if (slot == nullptr || (extras != nullptr && extras->replied)) {
@@ -77,6 +85,20 @@ bool Requester<P>::on_uncommon(std::byte* message, std::uint32_t length) noexcep
   reply.results = rpc.subspan(head.results_offset);
   loop_.count(extras != nullptr && extras->verdict != CallError::kNone ? Count::kRepliesLate : Count::kRepliesReceived);
   return finish(*slot, reply, message);
+}
+
+/// A Call may look like a bad Reply: with a Read list, for one.
+template <dv::Provider P>
+bool Requester<P>::on_bad_header(std::byte* message, std::uint32_t length, HeaderOutcome outcome) noexcept {
+  return classify({message, length}) == Direction::kCall ? on_call(message, length) : discard(outcome);
+}
+
+/// RFC 8167: the peer calls us. Where we called back ourselves, its Calls have never come here.
+template <dv::Provider P>
+bool Requester<P>::on_call(std::byte* message, std::uint32_t length) noexcept {
+  if (link_.requester != this) return discard(HeaderOutcome::kXidMismatch);
+  loop_.responder->on_reverse_call(link_, message, length);
+  return true;
 }
 
 template <dv::Provider P>

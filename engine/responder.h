@@ -13,6 +13,11 @@
 //
 // Whatever cannot go on for want of room waits in a queue of its own and is retried: for the send queue in its link,
 // for a buffer here. Malformed messages are answered as header_outcome.h says and never reach a handler.
+//
+// On a connection that we opened, the peer's Calls are those in reverse direction (RFC 8167): the Requester finds them
+// among its Replies and gives them to on_reverse_call(). They are Short, and so are their Replies: one with any chunk
+// is answered ERR_CHUNK. On one that the peer opened, what proves to be no Call may be a Reply to a reverse Call of
+// ours. Where the direction cannot be told, this is the role that answers, and the credit value counts for neither.
 
 #include <algorithm>
 #include <cstring>
@@ -35,21 +40,43 @@ class Responder {
     TransportHeader header;
     if (!is_plain_msg(buffer, length, header)) [[unlikely]]
       return on_uncommon(link, buffer, length);
-    CallCore* opened = open_call(link, buffer, header);
+    const std::byte* payload = buffer + kMinHeaderBytes;
+    const std::uint32_t payload_bytes = length - static_cast<std::uint32_t>(kMinHeaderBytes);
+    const KnownCalls::Entry* known = loop_.known_calls.find(payload, payload_bytes);
+    if (known == nullptr || load_be32(payload) != header.xid) [[unlikely]]
+      return on_new_header(link, buffer, length);
+    CallCore* opened = open_call(link, buffer);
     if (opened == nullptr) [[unlikely]]
       return overrun(link, buffer);
     CallCore& call = *opened;
-    const std::byte* payload = buffer + kMinHeaderBytes;
-    const std::uint32_t payload_bytes = length - static_cast<std::uint32_t>(kMinHeaderBytes);
+    credit().heed(link, header.credit);
     call.payload = payload;
     call.payload_bytes = payload_bytes;
-    const KnownCalls::Entry* known = loop_.known_calls.find(payload, payload_bytes);
-    call.recognised = known != nullptr && load_be32(payload) == header.xid;
-    if (!call.recognised) [[unlikely]]
-      return on_new_header(call, header.xid);
+    call.recognised = true;
     call.rpc.xid = header.xid;
     call.rpc.args_offset = known->header_bytes;
     begin(call, *known->procedure);
+  }
+
+  /// A Call on a connection that we opened, in `buffer`, which is now ours.
+  [[gnu::noinline]] void on_reverse_call(Link<P>& link, std::byte* buffer, std::uint32_t length) noexcept {
+    if (link.state != LinkState::kOpen) return credit().recycle(link, buffer);
+    loop_.count(Count::kReverseCallsReceived);
+    // The receives are shared with our Replies, so nothing but this count keeps the peer to its grant.
+    if (link.calls_out >= std::max(link.held, 1U)) return overrun(link, buffer);
+    TransportHeader header;
+    const bool plain = is_plain_msg(buffer, length, header);
+    CallCore* opened = open_call(link, buffer);
+    if (opened == nullptr) return overrun(link, buffer);
+    CallCore& call = *opened;
+    call.recognised = false;
+    call.rpc.xid = load_be32(buffer + kXidOffset);
+    if (!plain) {
+      loop_.count(Count::kReverseChunks);
+      credit().heed(link, load_be32(buffer + kCreditOffset));
+      return err_chunk(call);
+    }
+    begin_plain(call, buffer, length);
   }
 
   /// A handler's stage has ended (here or on a worker), or a deferred Call has been answered.
@@ -143,8 +170,7 @@ class Responder {
 
   /// nullptr when there are no more Calls. Every receive is backed by one, and as many again may still be sending, so
   /// only a peer that ignores its grant gets there.
-  [[nodiscard, gnu::always_inline]] CallCore* open_call(Link<P>& link, std::byte* buffer,
-                                                        const TransportHeader& header) noexcept {
+  [[nodiscard, gnu::always_inline]] CallCore* open_call(Link<P>& link, std::byte* buffer) noexcept {
     const auto introduce = [this](CallCore& made, std::uint32_t index) {
       made.index = index + 1;
       made.home = loop_.returned.get();
@@ -157,7 +183,6 @@ class Responder {
     ++link.calls_out;
     loop_.memory.memory().small().set_owner(buffer, pools::Owner::kCall);
     loop_.count(Count::kCallsReceived);
-    credit().heed(link, header.credit);
     return &call;
   }
 
@@ -167,15 +192,54 @@ class Responder {
     loop_.close_soon(link);
   }
 
-  /// A plain message whose RPC header was not seen before, or not lately.
-  [[gnu::noinline]] void on_new_header(CallCore& call, std::uint32_t xid) noexcept {
+  /// A plain message whose RPC header was not seen before, or not lately. It may be a Reply.
+  [[gnu::noinline]] void on_new_header(Link<P>& link, std::byte* buffer, std::uint32_t length) noexcept {
+    if (classify_plain(buffer, length) == Direction::kReply) [[unlikely]]
+      return on_reply(link, buffer, length);
+    CallCore* opened = open_call(link, buffer);
+    if (opened == nullptr) return overrun(link, buffer);
+    CallCore& call = *opened;
+    call.recognised = false;
+    call.rpc.xid = load_be32(buffer + kXidOffset);
+    begin_plain(call, buffer, length);
+  }
+
+  /// The RPC header of a Call without chunks has to be decoded. `call.rpc.xid` is rdma_xid.
+  [[gnu::always_inline]] void begin_plain(CallCore& call, const std::byte* buffer, std::uint32_t length) noexcept {
+    call.payload = buffer + kMinHeaderBytes;
+    call.payload_bytes = length - static_cast<std::uint32_t>(kMinHeaderBytes);
+    const std::uint32_t xid = call.rpc.xid;
     const CallOutcome outcome = decode_call({call.payload, call.payload_bytes}, call.rpc);
-    if (outcome != CallOutcome::kOk || call.rpc.xid != xid) return refuse(call, xid, outcome);
-    dispatch(call);
+    auto& link = *static_cast<Link<P>*>(call.link);
+    const std::uint32_t requested = load_be32(buffer + kCreditOffset);
+    if (outcome == CallOutcome::kOk && call.rpc.xid == xid) [[likely]] {
+      credit().heed(link, requested);
+      return dispatch(call);
+    }
+    // Whoever may call and be called may have meant a Reply by what is malformed (RFC 8167 §4.1).
+    const bool malformed =
+        call.rpc.xid != xid || outcome == CallOutcome::kTruncated || outcome == CallOutcome::kNotCall;
+    if (!malformed || (link.reverse == nullptr && !link.opened_here)) credit().heed(link, requested);
+    refuse(call, xid, outcome);
+  }
+
+  /// A message for a Requester, on a connection that the peer opened.
+  [[gnu::noinline, gnu::cold]] void on_reply(Link<P>& link, std::byte* buffer, std::uint32_t length) noexcept {
+    if (link.reverse != nullptr) {
+      loop_.count(Count::kReverseReplies);
+      return link.reverse->on_message(buffer, length);
+    }
+    // We have called nobody on this connection: not for us (RFC 8167 §4).
+    loop_.count(Count::kMessagesNotForUs);
+    credit().recycle(link, buffer);
   }
 
   /// Chunks, errors, other versions: everything that is not a plain RDMA_MSG.
   [[gnu::noinline]] void on_uncommon(Link<P>& link, std::byte* buffer, std::uint32_t length) noexcept {
+    if (link.reverse != nullptr) [[unlikely]] {
+      const Direction direction = classify({buffer, length});
+      if (direction == Direction::kReply || direction == Direction::kError) return on_reply(link, buffer, length);
+    }
     TransportHeader header;
     CallChunks* chunks = loop_.chunks.take();
     if (chunks == nullptr) return overrun(link, buffer);
@@ -185,14 +249,15 @@ class Responder {
     }
     if (outcome != HeaderOutcome::kOk) {
       loop_.chunks.give_back(chunks);
-      return on_bad_header(link, buffer, header, outcome);
+      return on_bad_header(link, buffer, length, header, outcome);
     }
-    CallCore* opened = open_call(link, buffer, header);
+    CallCore* opened = open_call(link, buffer);
     if (opened == nullptr) {
       loop_.chunks.give_back(chunks);
       return overrun(link, buffer);
     }
     CallCore& call = *opened;
+    credit().heed(link, header.credit);
     call.recognised = false;
     call.serving = nullptr;
     call.chunks = chunks;
@@ -207,18 +272,21 @@ class Responder {
     begin_rpc(call);
   }
 
-  [[gnu::noinline, gnu::cold]] void on_bad_header(Link<P>& link, std::byte* buffer, const TransportHeader& header,
-                                                  HeaderOutcome outcome) noexcept {
+  [[gnu::noinline, gnu::cold]] void on_bad_header(Link<P>& link, std::byte* buffer, std::uint32_t length,
+                                                  const TransportHeader& header, HeaderOutcome outcome) noexcept {
     loop_.count(outcome);
+    // Where both ends call, it might as well be a bad Reply (RFC 8167 §4.1).
+    const bool asks = link.reverse == nullptr || classify({buffer, length}) == Direction::kCall;
     switch (answer_for(outcome)) {
       case Answer::kErrChunk: {
-        CallCore* call = open_call(link, buffer, header);
+        CallCore* call = open_call(link, buffer);
         if (call == nullptr) return overrun(link, buffer);
+        if (asks) credit().heed(link, header.credit);
         call->rpc.xid = header.xid;
         return err_chunk(*call);
       }
       case Answer::kErrVers:
-        credit().heed(link, header.credit);
+        if (asks) credit().heed(link, header.credit);
         credit().recycle(link, buffer);  // first, as the error grants it again
         // An error that cannot be sent closes the connection (RFC 8166 §4.5.4).
         if (!poster().post_err_vers(link, header)) loop_.close_soon(link);
@@ -281,9 +349,13 @@ class Responder {
   void dispatch(CallCore& call) noexcept {
     const auto& rpc = call.rpc;
     if (rpc.cred.flavor != AuthFlavor::kNone && !credential_ok(rpc.cred)) return deny(call, AuthStat::kBadCred);
-    const ProgramTable::Lookup found = loop_.programs.find(rpc.program, rpc.version, rpc.procedure);
+    const bool reverse = call.link->opened_here;
+    const ProgramTable::Lookup found = !reverse || call.link->may_call(rpc.program)
+                                           ? loop_.programs.find(rpc.program, rpc.version, rpc.procedure)
+                                           : ProgramTable::Lookup{nullptr, AcceptStat::kProgUnavail};
     if (found.procedure == nullptr) return reject(call, found);
-    loop_.known_calls.remember({call.payload, rpc.args_offset}, *found.procedure);
+    // What is known is served to everybody who calls us.
+    if (!reverse) loop_.known_calls.remember({call.payload, rpc.args_offset}, *found.procedure);
     // RFC 8166 §6.1: an argument that is not DDP-eligible was reduced; no handler may see it.
     if (call.chunks != nullptr && call.chunks->reads.data().size() > found.procedure->max_read_chunks) {
       return err_chunk(call);
@@ -412,8 +484,7 @@ class Responder {
   }
 
   [[gnu::noinline, gnu::cold]] void refuse(CallCore& call, std::uint32_t xid, CallOutcome outcome) noexcept {
-    if (outcome == CallOutcome::kNotCall) {
-      // A Reply, and we have called nobody on this connection: not for us (RFC 8167 §4).
+    if (outcome == CallOutcome::kNotCall) {  // neither Call nor Reply
       loop_.count(Count::kMessagesNotForUs);
       return finish(call);
     }

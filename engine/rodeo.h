@@ -51,6 +51,9 @@ struct Config {
   std::uint32_t inline_receive_bytes = 4096;
   /// Credits granted to a Requester (as Responder) and asked of a Responder (as Requester).
   std::uint32_t credits = 128;
+  /// Calls in reverse direction (RFC 8167) that may be outstanding to each peer that opened a connection to us; as many
+  /// more receives are posted for each. Zero: we never call back. See Call::connection().
+  std::uint32_t reverse_credits = 0;
 
   /// Buffers of each kind in the pool, all cores together. Zero: from credits, `connections` and cores.
   std::size_t small_buffers = 0;
@@ -80,6 +83,11 @@ struct ConnectOptions {
   std::size_t loop = 0;                             // the poll loop that owns it
   std::uint32_t credits = 0;                        // to ask for; 0: Config's
   Registration registration = Registration::kAuto;  // kAuto: Config's
+  /// Numbers of programs of this engine that the peer may call on this connection, in reverse direction (RFC 8167), and
+  /// how many of its Calls are granted at most. Calls of others, which without any are all, are answered PROG_UNAVAIL.
+  /// Those Calls and their Replies have no chunks. It is for the upper layer to tell the peer that it may call.
+  std::vector<std::uint32_t> reverse_programs{};
+  std::uint32_t reverse_credits = 16;
 };
 
 /// A name and a value, for `rodeod`'s report, JSON, and tests.

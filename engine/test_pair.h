@@ -70,13 +70,15 @@ class Pair {
               for (Program& other : others) EXPECT_TRUE(engine.add_program(std::move(other)));
             },
             server_config, client_config) {}
-  /// `set_up` adds what the Responder serves.
-  Pair(const std::function<void(Engine&)>& set_up, const Config& server_config, const Config& client_config) {
+  /// `set_up` adds what the Responder serves; `set_up_client`, what the Requester may be called for in reverse.
+  Pair(const std::function<void(Engine&)>& set_up, const Config& server_config, const Config& client_config,
+       const std::function<void(Engine&)>& set_up_client = {}) {
     static int count = 0;
     address = "soft:pair" + std::to_string(count++);
     server = must(Engine::open(address, server_config));
     client = must(Engine::open(address, client_config));
     set_up(*server);
+    if (set_up_client) set_up_client(*client);
     EXPECT_TRUE(server->start());
     EXPECT_TRUE(client->start());
     EXPECT_TRUE(server->listen(address));

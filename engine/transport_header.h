@@ -83,6 +83,13 @@ enum class Direction : std::uint8_t { kCall, kReply, kError, kUnknown };
 
 /// Tells Calls from Replies. kUnknown means the message is malformed: its credit value counts for neither direction.
 [[nodiscard]] Direction classify(std::span<const std::byte> message) noexcept;
+/// The same for a message that is_plain_msg().
+[[nodiscard]] inline Direction classify_plain(const std::byte* message, std::size_t length) noexcept {
+  if (length < kMinHeaderBytes + 8) return Direction::kUnknown;
+  const std::uint32_t msg_type = load_be32(message + kMinHeaderBytes + 4);
+  if (msg_type > 1) return Direction::kUnknown;
+  return msg_type == 0 ? Direction::kCall : Direction::kReply;
+}
 
 /// The four fixed words.
 [[gnu::always_inline]] inline void store_fixed_words(std::byte* out, std::uint32_t xid, std::uint32_t vers,
