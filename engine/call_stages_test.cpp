@@ -193,7 +193,6 @@ TEST(DeferredCallTest, MayComeBackWhenItsEngineIsGone) {
     pair.until([&] { return static_cast<bool>(server.deferred); });
     pair.client->stop();
     pair.server->stop(std::chrono::milliseconds(1));
-    EXPECT_EQ(seen.error, CallError::kConnectionLost);
   }
   // Nobody hears of it; under the address sanitizer this shows that the Call is still there.
   server.deferred.get()->results().u32(7);
