@@ -14,6 +14,7 @@ import pty
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -72,9 +73,9 @@ class Stage:
         self.processes.append(process)
         return process
 
-    def rodeod(self, *arguments, name="test", prefix=()):
+    def rodeod(self, *arguments, name="test", prefix=(), pages=("--no-hugepages",)):
         """Starts an engine and waits until it says that it is ready."""
-        process = self.start(*prefix, RODEOD, "--no-hugepages", "--poll-cores", POLL_CORE, "--listen", f"soft:{name}",
+        process = self.start(*prefix, RODEOD, *pages, "--poll-cores", POLL_CORE, "--listen", f"soft:{name}",
                              *arguments, stderr=open(os.path.join(self.folder, "rodeod.log"), "a"))
         line = process.stdout.readline()
         while line and not line.startswith("ready: "):
@@ -425,6 +426,63 @@ def killed_engine_leaves_its_name_free_and_nothing_behind(stage):
         engine.kill()
         engine.communicate()
     assert set(os.listdir("/dev/shm")) <= before
+
+
+@case
+def engines_that_end_at_any_time_keep_no_hugepages_and_nothing_else(stage):  # F25
+    def held():
+        with open("/proc/meminfo") as meminfo:
+            free = int(re.search(r"^HugePages_Free:\s*(\d+)", meminfo.read(), re.M)[1])
+        folders = [folder for folder in ("/dev/shm", "/dev/hugepages") if os.path.isdir(folder)]
+        return free, {name for folder in folders for name in os.listdir(folder) if "rodeo" in name or "rte" in name}
+
+    free, files = held()
+    for turn in range(10):  # with hugepages where there are some
+        engine = stage.rodeod(pages=())
+        if turn % 2 == 0:
+            engine.kill()
+            engine.communicate()
+        else:
+            assert stop(engine, signal.SIGINT)[0] == 0, stage.log()
+    for turn in range(10):  # while it starts
+        engine = stage.start(RODEOD, "--poll-cores", POLL_CORE, "--listen", "soft:test")
+        time.sleep(0.03 * turn)
+        engine.kill()
+        engine.communicate()
+    stage.rodeod(pages=())
+    assert stage.rodeo("ping", "soft:test", "--count", "1").returncode == 0
+    stage.end()
+    after, left = held()
+    assert after >= free and left <= files, (free, after, left - files)
+
+
+@case
+def an_address_that_is_taken_is_named_with_its_cure(stage):  # F26
+    path = os.path.join(stage.environment["RODEO_RUNTIME_DIR"], "test.sock")
+
+    def refused(*words):
+        assert_complaint(stage.run(RODEOD, "--no-hugepages", "--log-level", "error", "--poll-cores", BENCH_CORE, "--listen",
+                                   "soft:test"), 1, "soft:test", path, *words)
+
+    engine = stage.rodeod()
+    refused("stop it or choose another name")
+    assert stage.rodeo("ping", "soft:test", "--count", "1").returncode == 0  # the first one has not noticed
+    engine.kill()
+    engine.communicate()
+    stop(stage.rodeod())  # at once
+    for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM):  # somebody else's
+        with socket.socket(socket.AF_UNIX, kind) as other:
+            other.bind(path)
+            other.listen()
+            refused("choose another name")
+        os.unlink(path)
+    with open(path, "w") as other:
+        other.write("precious")
+    refused("is not a socket")
+    with open(path) as other:
+        assert other.read() == "precious"
+    os.unlink(path)
+    stage.rodeod()
 
 
 @case

@@ -106,6 +106,8 @@ CmReceive receive_message(int socket, CmReceived& out) {
   if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? CmReceive::kNothing : CmReceive::kClosed;
   take_files(header, out.files);
   if (got == 0) return CmReceive::kClosed;
+  // The kernel cuts off what the limit leaves no number for, too; then fewer came than there was room for.
+  if ((header.msg_flags & MSG_CTRUNC) != 0 && out.files.size() < kMaxFiles) return CmReceive::kNoDescriptors;
   if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 ||
       !consistent(out.message, static_cast<std::size_t>(got), out.files.size())) {
     return CmReceive::kGarbage;

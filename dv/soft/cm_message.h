@@ -78,13 +78,14 @@ struct CmReceived {
   std::vector<File> files;
 };
 
-enum class CmReceive : std::uint8_t { kMessage, kNothing, kClosed, kGarbage };
+enum class CmReceive : std::uint8_t { kMessage, kNothing, kClosed, kGarbage, kNoDescriptors };
 
 /// Fills in magic and version and sends at once. False: the peer is gone, or its socket buffer is full, which a peer
 /// that follows the protocol never lets happen.
 [[nodiscard]] bool send_message(int socket, CmMessage& message, std::span<const int> files) noexcept;
 
 /// The next message, if there is one. kGarbage: truncated, oversized, another version, or inconsistent in itself.
+/// kNoDescriptors: this process may not open as many files as came with it.
 [[nodiscard]] CmReceive receive_message(int socket, CmReceived& out);
 
 }  // namespace rodeo::dv::soft

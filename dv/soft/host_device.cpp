@@ -356,6 +356,10 @@ void HostDevice::serve(CmId id) {
       case CmReceive::kClosed:
         on_closed(*connection, "the peer died, or broke the connection off");
         return;
+      case CmReceive::kNoDescriptors:
+        on_closed(*connection,
+                  "no descriptors are left for the peer's memory; raise the limit on open files (`ulimit -n`)");
+        return;
       case CmReceive::kMessage:
         if (on_message(*connection, received)) break;
         [[fallthrough]];
