@@ -144,6 +144,9 @@ class Session {
     TransportHeader header;
     ChunkLists lists;
     check(decode_call_header(message, header, lists) == HeaderOutcome::kOk, "our Call is malformed");
+    // Whatever its peer grants first and last: never more than the most, and one until it grants anything.
+    const auto out = std::ranges::count_if(made_, [](const Made& made) { return made.posted && made.times == 0; });
+    check(static_cast<std::uint32_t>(out) <= most_granted_, "more Calls than were granted");
     xids_.push_back(header.xid);
     for (std::size_t i = 0; i < lists.write_segment_count; ++i) segments_.push_back(lists.write_segments[i]);
     for (const Segment& segment : lists.reply()) segments_.push_back(segment);
@@ -160,6 +163,7 @@ class Session {
         if (at + 16 <= message.size()) store_be64(message.data() + at + 8, segment.offset);
       }
     }
+    if (message.size() >= 12) most_granted_ = std::max(most_granted_, load_be32(message.data() + 8));
     peer_.send(message);
   }
 
@@ -192,6 +196,7 @@ class Session {
   std::vector<std::uint32_t> xids_;
   std::vector<Segment> segments_;
   std::size_t seen_ = 0;
+  std::uint32_t most_granted_ = 1;
 };
 
 }  // namespace
