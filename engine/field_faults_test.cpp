@@ -13,14 +13,7 @@
 
 #include "engine/persistent_connection.h"
 #include "engine/scripted_session.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RODEO_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define RODEO_SANITIZED 1
-#endif
-#endif
+#include "pools/sanitizers.h"
 
 namespace rodeo {
 namespace {
@@ -30,12 +23,6 @@ using test::Pair;
 using test::Seen;
 
 const test::RuntimeDirectory runtime_directory;
-
-#ifdef RODEO_SANITIZED
-constexpr bool kSanitized = true;  // the sanitizer keeps freed memory and is slow
-#else
-constexpr bool kSanitized = false;
-#endif
 
 constexpr std::size_t kPageBytes = 2 << 20;
 constexpr std::uint32_t kMaxData = 256 * 1024;
@@ -316,7 +303,7 @@ TEST(Overload, ACallWithChunksWaitsWhereItsSendFindsNoRoom) {
 }
 
 TEST(Connections, ThousandsThatComeAndGoLeaveNothing) {  // F30
-  constexpr int kCycles = kSanitized ? 200 : 2000;
+  constexpr int kCycles = pools::kSanitized ? 200 : 2000;
   Pair pair(add_program, test::small_config(), test::small_config());
   const auto cycles = [&](int count) {
     for (int i = 0; i < count; ++i) {
@@ -332,7 +319,7 @@ TEST(Connections, ThousandsThatComeAndGoLeaveNothing) {  // F30
   const std::size_t resident = status_kib("RssAnon:");
   cycles(kCycles);
   EXPECT_EQ(descriptors(), files);
-  if (!kSanitized) {
+  if (!pools::kSanitized) {
     EXPECT_LE(status_kib("VmSize:"), mapped + 1024);
     EXPECT_LE(status_kib("RssAnon:"), resident + 1024);
   }
@@ -341,7 +328,7 @@ TEST(Connections, ThousandsThatComeAndGoLeaveNothing) {  // F30
 }
 
 TEST(Connections, TwoThousandAreHeldAtOnceAndAllServe) {  // F30
-  constexpr std::uint32_t kHeld = kSanitized ? 200 : 2000;
+  constexpr std::uint32_t kHeld = pools::kSanitized ? 200 : 2000;
   Config config = test::small_config();
   config.connections = kHeld;
   config.credits = 1;

@@ -11,6 +11,7 @@
 
 #include "engine/test_words.h"
 #include "engine/xdr_pad.h"
+#include "pools/sanitizers.h"
 
 namespace rodeo::test {
 
@@ -20,11 +21,7 @@ inline constexpr std::uint32_t kAfter = 0xa5a5a5a5;  // stands behind whatever m
 inline constexpr std::byte kCanary{0xee};
 
 // Under a sanitizer every so-manieth case only.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr std::size_t kStride = 11;
-#else
-inline constexpr std::size_t kStride = 1;
-#endif
+inline constexpr std::size_t kStride = pools::kSanitized ? 11 : 1;
 
 inline void append(Octets& out, std::uint32_t word) {
   out.resize(out.size() + 4);

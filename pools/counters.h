@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "pools/sanitizers.h"
+
 namespace rodeo::pools {
 
 struct CounterInfo {

@@ -28,6 +28,7 @@
 #include <type_traits>
 
 #include "pools/result.h"
+#include "pools/sanitizers.h"
 
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "dv/soft/party.h"
+#include "pools/sanitizers.h"
 
 // A peer may be killed at any moment. Whoever survives must hear of it, get every work request back, and hold nothing
 // of the dead any more.
@@ -137,7 +138,7 @@ TEST_F(ProcessDeath, AStoppedPeerDelaysOnlyItsOwnTeardown) {
 }
 
 TEST_F(ProcessDeath, ThousandsOfConnectionsLeaveNothingBehind) {
-  constexpr int kCycles = 5000;
+  constexpr int kCycles = pools::kSanitized ? 500 : 5000;
   Party server("cycles");
   Party client("cycles");
   ASSERT_TRUE(server.device->listen(server.address));
