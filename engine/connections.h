@@ -69,6 +69,7 @@ class Connections {
   /// One connection as the control side sees it.
   struct Managed {
     std::shared_ptr<Link<P>> link;
+    std::unique_ptr<const Peer> peer;
     std::shared_ptr<Requester<P>> requester;  // keeps the link; at an accepted one, of calls in reverse direction
     bool closing = false;
     bool handed_out = false;  // the application has its Requester, and has not called disconnect()
@@ -89,7 +90,7 @@ class Connections {
   void on_established(const dv::CmEvent& event);
   void on_disconnected(const dv::CmEvent& event);
   /// `options`: of a connection that we open; null at a Responder.
-  Result<void> make_link(dv::CmId id, std::size_t loop, const ConnectOptions* options);
+  Result<void> make_link(dv::CmId id, std::size_t loop, const ConnectOptions* options, const Peer& peer);
   Result<void> make_requester(dv::CmId id, Managed& managed, const ConnectOptions& options);
   void make_requester(Managed& managed, std::uint32_t credits);
   [[nodiscard]] std::uint32_t windows_of(const ConnectOptions& options) const;
