@@ -19,18 +19,13 @@
 
 #include "engine/poll_loop.h"
 #include "engine/private_data.h"
+#include "engine/registration_choice.h"
 #include "engine/rodeo.h"
 
 namespace rodeo {
 
 /// Receives of a Responder's QP beyond its credits: messages that are discarded use them, too.
 inline constexpr std::uint32_t kReceiveSlack = 8;
-
-/// Whether a device can do it; memory windows are those of type 2B.
-[[nodiscard]] constexpr bool possible(Registration registration, const dv::Capabilities& capabilities) noexcept {
-  if (registration == Registration::kPoolKey || registration == Registration::kNone) return true;
-  return capabilities.memory_windows && (registration == Registration::kKeyPerCall || capabilities.remote_invalidate);
-}
 
 template <dv::Provider P>
 class Connections {
