@@ -527,6 +527,18 @@ def help_and_version_teach_and_end_with_zero(stage):
 
 
 @case
+def devices_are_listed_with_what_would_be_used(stage):
+    done = stage.run(RODEOD, "--devices")
+    assert done.returncode == 0 and done.stderr == "", (done.returncode, done.stderr)
+    assert done.stdout.startswith("software HCA\n  address: soft:NAME\n  provider: software HCA\n"), done.stdout
+    assert "  registration: pool key; key per call when asked for" in done.stdout, done.stdout
+    folder = "/sys/class/infiniband"
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    assert sorted(re.findall(r"^(\S+)\n", done.stdout, re.MULTILINE)) == names, done.stdout
+    assert ("no RDMA device\n" in done.stdout and "rdma link add" in done.stdout) == (names == []), done.stdout
+
+
+@case
 def nobody_may_run_all_of_it(stage):
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         return

@@ -16,7 +16,8 @@ const char* const kExportHelp =
     R"(Exports are written PATH=memory,OPTION,... for files in memory, or PATH=/DIRECTORY,OPTION,... for a directory of this
 host (as root), with PATH as clients mount it and these options:
   ro                read-only
-  client=ADDRESS    an address or range that may mount it, as 192.0.2.0/24; may be repeated. Default: everyone
+  client=ADDRESS    an address or range that may use it, as 192.0.2.0/24, or local for processes of this host over
+                    soft: addresses; may be repeated. Default: everyone
   no_root_squash    root of a client is root here. Default: root becomes nobody
   all_squash        everyone becomes nobody
   anonuid=N         the user and group that nobody is. Default: 65534

@@ -131,6 +131,7 @@ TEST(RodeodOptions, AnswerWrongInputWithOneLineThatSaysWhatIsAllowed) {
       {{"--lisen", "soft:x"}, "--lisen"},
       {{"stray"}, "stray"},
       {{"--listen"}, "--listen"},
+      {{"--rpcbind"}, "add an --export"},
   };
   for (const auto& bad : cases) {
     RodeodOptions options;

@@ -11,9 +11,12 @@
 
 #include "apps/command_line.h"
 #include "apps/nfs/mount_server.h"
+#include "apps/nfs/rpcbind.h"
 #include "apps/rodeod_options.h"
 #include "apps/test_program.h"
+#include "engine/devices.h"
 #include "engine/rodeo.h"
+#include "engine/universal_address.h"
 
 namespace rodeo::apps {
 namespace {
@@ -60,12 +63,59 @@ void set_up_log(const std::string& level) {
   spdlog::set_default_logger(std::move(logger));
 }
 
+int print_devices() {
+  bool any = false;
+  for (const DeviceReport& device : describe_devices()) {
+    fmt::print("{}\n", device.name);
+    for (const std::string& line : device.lines) fmt::print("  {}\n", line);
+    any = any || device.rdma;
+  }
+  if (!any) {
+    fmt::print(
+        "no RDMA device\n"
+        "  rdma:// addresses need one: load the driver of the card (`ibv_devices` lists what it offers), or make one "
+        "of\n"
+        "  an ordinary network interface, as root: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0\n"
+        "  soft:NAME addresses need none, and stay on this host\n");
+  }
+  return kExitOk;
+}
+
+/// What rpcbind is to know: MOUNT, and NFS at each address that has a netid.
+Result<std::vector<nfs::Service>> services_of(const RodeodOptions& options, std::uint16_t mount_port) {
+  std::vector<nfs::Service> services = nfs::mount_services(mount_port);
+  for (const std::string& address : options.listen) {
+    if (!address.starts_with("rdma://")) continue;
+    auto universal = UniversalAddress::of(address);
+    if (!universal) return tl::unexpected(universal.error());
+    services.push_back({nfs::kNfsProgram, nfs::kNfsVersion, std::move(universal->netid), std::move(universal->text)});
+  }
+  return services;
+}
+
+/// An address as the log has it: an rdma:// one with its netid and universal address.
+std::string with_universal(const std::string& address) {
+  if (!address.starts_with("rdma://")) return address;
+  const auto universal = UniversalAddress::of(address);
+  return universal ? fmt::format("{}, netid {}, universal address {}", address, universal->netid, universal->text)
+                   : address;
+}
+
 /// Listens, says so, and waits for the signal that ends it.
 Result<void> serve(Engine& engine, const RodeodOptions& options, const nfs::MountServer* mount,
                    const sigset_t& signals) {
   for (const std::string& address : options.listen) {
     if (auto listening = engine.listen(address); !listening) return listening;
   }
+  std::unique_ptr<nfs::RpcbindRegistration> registration;
+  if (options.rpcbind) {
+    auto services = services_of(options, mount->port());
+    if (!services) return tl::unexpected(services.error());
+    auto registered = nfs::RpcbindRegistration::make(std::move(*services));
+    if (!registered) return tl::unexpected(registered.error());
+    registration = std::move(*registered);
+  }
+  for (const std::string& address : options.listen) spdlog::info("listening on {}", with_universal(address));
   for (const std::string& line : engine.describe()) spdlog::info("{}", line);
   for (const std::string& line : engine.warnings()) spdlog::warn("{}", line);
   for (const ExportSpec& spec : options.exports) {
@@ -147,5 +197,6 @@ int run(RodeodOptions options) {
 int main(int argc, char** argv) {
   rodeo::apps::RodeodOptions options;
   if (const auto status = rodeo::apps::parse_rodeod_options(argc, argv, options)) return *status;
+  if (options.devices) return rodeo::apps::print_devices();
   return rodeo::apps::run(std::move(options));
 }

@@ -17,6 +17,7 @@ Examples:
                                                 and serves NFS version 3 there, from memory
   rodeod --listen rdma://192.0.2.1 --export /data=/srv/data,client=192.0.2.0/24
                                                 the same from a directory, to these clients
+  rodeod --devices                              what could it run on?
   rodeo ping soft:rodeo                         is it there?
 
 A Linux client mounts an export with
@@ -102,6 +103,11 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
                  "Where MOUNT is served over TCP and UDP when there are exports. 0: where there is room")
       ->check(whole_number(0, 65'535))
       ->group("NFS");
+  app.add_flag("--rpcbind", options.rpcbind,
+               "Tell this host's rpcbind of MOUNT (tcp, udp) and of NFS (rdma, rdma6), until the end")
+      ->group("NFS");
+  app.add_flag("--devices", options.devices,
+               "List the devices of this host, what they can do and how they would be used, and exit");
   bool no_hugepages = false;
   app.add_flag("--no-hugepages", no_hugepages, "Use ordinary pages and do not warn about it")->group("Memory");
   app.add_option("--log-level", options.log_level, "How much to tell: debug, info, warn, error or off")
@@ -125,6 +131,9 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
     auto specs = read_exports_file(exports_file);
     if (!specs) return wrong_input(app, specs.error());
     for (ExportSpec& spec : *specs) options.exports.push_back(std::move(spec));
+  }
+  if (options.rpcbind && options.exports.empty()) {
+    return wrong_input(app, {"there is nothing to tell rpcbind of", "--rpcbind", "add an --export"});
   }
   // It makes no calls, so nobody needs a key of its memory.
   config.registration = remote_invalidation ? Registration::kRemoteInvalidation : Registration::kNone;

@@ -18,6 +18,8 @@ struct RodeodOptions {
   std::string log_level = "info";
   std::vector<ExportSpec> exports;
   std::uint16_t mount_port = 20'048;
+  bool rpcbind = false;  // tell it of MOUNT and NFS
+  bool devices = false;  // list them, and no more
 };
 
 /// The exit status when there is nothing left to do: after --help, --version, or wrong input.

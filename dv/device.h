@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "dv/address.h"
+#include "dv/peer.h"
 #include "dv/provider.h"
 #include "pools/result.h"
 
@@ -71,6 +72,7 @@ struct CmEvent {
   CmId id{};
   CmId listener{};                      // kConnectRequest only
   std::uint32_t group = 0;              // kConnectRequest: index of the poll group that is to own the connection
+  Peer peer;                            // kConnectRequest: who asks
   std::vector<std::byte> private_data;  // kConnectRequest, kEstablished (active side), kRejected
   std::string reason;                   // kRejected, kUnreachable, kDisconnected: what, and perhaps "; what helps"
 };

@@ -86,6 +86,7 @@ const CallHeader& Call::header() const noexcept {
   if (call.recognised) (void)decode_call({call.payload, call.payload_bytes}, call.rpc);
   return call.rpc;
 }
+const Peer& Call::peer() const noexcept { return *core_of(*this).link->peer; }
 const ChunkLists& Call::chunks() const noexcept {
   const CallCore& call = core_of(*this);
   return call.chunks != nullptr ? call.chunks->lists : kNoChunks;

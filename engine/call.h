@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 
+#include "dv/peer.h"
 #include "engine/buffer.h"
 #include "engine/chunk_list.h"
 #include "engine/program.h"
@@ -60,6 +61,9 @@ class Call {
   [[nodiscard]] std::uint32_t procedure() const noexcept;
   /// The RPC header, with the raw credential; decode_auth_sys() reads an AUTH_SYS one.
   [[nodiscard]] const CallHeader& header() const noexcept;
+  /// Who sent it, where the peer opened the connection; kUnknown of a Call in reverse direction. The same object for
+  /// all Calls of one connection, as long as there is a Call of it. Runs on: any core.
+  [[nodiscard]] const Peer& peer() const noexcept;
   /// Our own calls to the peer, on the connection that this Call came by. On one that the peer opened they are calls in
   /// reverse direction (RFC 8167): null where Config::reverse_credits is zero, and only for the upper layer to know
   /// whether the peer is ready for them. May be kept as long as one likes, on any core, but not used when the engine is

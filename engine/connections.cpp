@@ -203,7 +203,7 @@ void Connections<P>::on_connect_request(const dv::CmEvent& event) {
     device_.destroy(event.id);
     return;
   }
-  if (auto made = make_link(event.id, loop, nullptr); !made) {
+  if (auto made = make_link(event.id, loop, nullptr, event.peer); !made) {
     if (const auto link = links_.find(event.id); link != links_.end()) {
       // The device destroys what it rejects, and this QP has receives that must come back first.
       link->second.refusal = made.error().message();
@@ -231,7 +231,7 @@ void Connections<P>::on_route_resolved(const dv::CmEvent& event) {
     return;
   }
   const ConnectOptions& options = attempt->second.options;
-  auto made = make_link(event.id, options.loop, &options);
+  auto made = make_link(event.id, options.loop, &options, event.peer);
   if (made) made = device_.finish_connect(event.id, encode_private_data(own_private_data(options.registration)));
   if (made) return;
   attempt->second.failure = made.error().message();
@@ -263,7 +263,7 @@ void Connections<P>::on_disconnected(const dv::CmEvent& event) {
 }
 
 template <dv::Provider P>
-Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, const ConnectOptions* options) {
+Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, const ConnectOptions* options, const Peer& peer) {
   const std::uint32_t credits = options != nullptr ? options->credits : config_.credits;
   const std::uint32_t reverse = options != nullptr ? reverse_credits(*options) : config_.reverse_credits;
   // Each window may be bound and invalidated while all calls are out.
@@ -273,6 +273,7 @@ Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, const Conn
   if (!qp) return tl::unexpected(qp.error());
   Managed& managed = links_[id];
   managed.link = std::make_shared<Link<P>>();
+  managed.peer = std::make_unique<const Peer>(peer);
   link_count_.store(links_.size(), std::memory_order_relaxed);
   Link<P>& link = *managed.link;
   link.qp = *qp;
@@ -280,6 +281,7 @@ Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, const Conn
   link.loop = loop;
   link.opened_here = options != nullptr;
   link.grant_limit = options != nullptr ? std::max(1U, reverse) : config_.credits;
+  link.peer = managed.peer.get();
   Result<void> made;
   if (options != nullptr) {
     link.reverse_programs = options->reverse_programs;

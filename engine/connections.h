@@ -19,18 +19,13 @@
 
 #include "engine/poll_loop.h"
 #include "engine/private_data.h"
+#include "engine/registration_choice.h"
 #include "engine/rodeo.h"
 
 namespace rodeo {
 
 /// Receives of a Responder's QP beyond its credits: messages that are discarded use them, too.
 inline constexpr std::uint32_t kReceiveSlack = 8;
-
-/// Whether a device can do it; memory windows are those of type 2B.
-[[nodiscard]] constexpr bool possible(Registration registration, const dv::Capabilities& capabilities) noexcept {
-  if (registration == Registration::kPoolKey || registration == Registration::kNone) return true;
-  return capabilities.memory_windows && (registration == Registration::kKeyPerCall || capabilities.remote_invalidate);
-}
 
 template <dv::Provider P>
 class Connections {
@@ -69,6 +64,7 @@ class Connections {
   /// One connection as the control side sees it.
   struct Managed {
     std::shared_ptr<Link<P>> link;
+    std::unique_ptr<const Peer> peer;
     std::shared_ptr<Requester<P>> requester;  // keeps the link; at an accepted one, of calls in reverse direction
     bool closing = false;
     bool handed_out = false;  // the application has its Requester, and has not called disconnect()
@@ -89,7 +85,7 @@ class Connections {
   void on_established(const dv::CmEvent& event);
   void on_disconnected(const dv::CmEvent& event);
   /// `options`: of a connection that we open; null at a Responder.
-  Result<void> make_link(dv::CmId id, std::size_t loop, const ConnectOptions* options);
+  Result<void> make_link(dv::CmId id, std::size_t loop, const ConnectOptions* options, const Peer& peer);
   Result<void> make_requester(dv::CmId id, Managed& managed, const ConnectOptions& options);
   void make_requester(Managed& managed, std::uint32_t credits);
   [[nodiscard]] std::uint32_t windows_of(const ConnectOptions& options) const;

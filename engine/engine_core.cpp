@@ -120,12 +120,8 @@ Result<void> EngineCore<P>::choose_registration() {
   const auto& capabilities = device_->capabilities();
   Registration& registration = config_.registration;
   if (registration == Registration::kAuto) {
-    if (capabilities.one_host) {
-      registration = Registration::kPoolKey;
-    } else if (capabilities.memory_windows) {
-      registration = Registration::kKeyPerCall;
-    } else {
-      registration = Registration::kPoolKey;
+    registration = automatic_registration(capabilities);
+    if (registration == Registration::kPoolKey && !capabilities.one_host) {
       warnings_.push_back(
           capabilities.name +
           " has no memory windows of type 2B, so peers get a key of the whole pool; connect to trusted ones only");

@@ -50,6 +50,7 @@ struct LinkBase {
   dv::CmId cm{};
   std::size_t loop = 0;
   std::atomic<bool> closed{false};  // release: pairs with the control thread's acquire
+  const Peer* peer = nullptr;       // who opened the connection; the control thread's, as long as the link has Calls
 
   /// Whether the peer was told that it may call us. One that calls all the same is answered as well.
   [[nodiscard]] bool serves() const noexcept { return !opened_here || !reverse_programs.empty(); }

@@ -56,6 +56,12 @@ std::uint64_t ReplyCache::checksum(std::span<const std::byte> octets) const noex
   return sum ^ (sum >> 32U);
 }
 
+std::uint64_t ReplyCache::name_of(const Peer& peer) const noexcept {
+  std::array<std::uint32_t, 7> words{static_cast<std::uint32_t>(peer.kind), peer.uid, peer.pid};
+  std::memcpy(words.data() + 3, peer.address.data(), peer.address.size());
+  return checksum(std::as_bytes(std::span(words)));
+}
+
 /// With the mutex held. A new entry is running from now on.
 ReplyCache::Found ReplyCache::find(const Key& key, Entry*& entry) noexcept {
   Entry* const set = &entries_[key.checksum % sets_ * kWays];
@@ -93,7 +99,8 @@ void ReplyCache::serve(Call& call, void* context) noexcept {
                 .procedure = served.procedure.number,
                 .reverse = core.link->opened_here,
                 .bytes = bytes,
-                .checksum = cache.checksum({core.payload, bytes})};
+                .checksum = cache.checksum({core.payload, bytes}),
+                .peer = cache.name_of(call.peer())};
   {
     const std::scoped_lock lock(cache.mutex_);
     Entry* entry = nullptr;

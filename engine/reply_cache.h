@@ -5,10 +5,10 @@
 // not run twice get the Reply of their first run instead. Procedures ask for it by Procedure::remember_replies.
 //
 // A duplicate has the same direction, XID, program, version, procedure and checksum of its RPC Call header, credential
-// included, and of those arguments that came without Read chunks. The peer's address is not looked at: its port is
-// another with each connection. What is kept is the results and nothing of the transport: a replay is sent with the
-// chunks of the Call that it answers. Results that were pushed into Write chunks are not kept, nor are longer ones than
-// an entry holds.
+// included, and of those arguments that came without Read chunks, and it is from the same peer: address or process, but
+// not port, which is another with each connection. What is kept is the results and nothing of the transport: a replay
+// is sent with the chunks of the Call that it answers. Results that were pushed into Write chunks are not kept, nor are
+// longer ones than an entry holds.
 //
 // Bounded: a fixed number of entries in sets, whose oldest Reply makes room. A Call for which there is none runs
 // unremembered. A duplicate of a Call that is still running waits for its Reply.
@@ -40,6 +40,7 @@ class ReplyCache {
     bool reverse = false;     // of a connection that we opened, whose XIDs are others (RFC 8167)
     std::uint32_t bytes = 0;  // of the RPC Call, as far as it was looked at
     std::uint64_t checksum = 0;
+    std::uint64_t peer = 0;
     bool operator==(const Key&) const = default;
   };
   class Entry;
@@ -74,6 +75,7 @@ class ReplyCache {
   [[nodiscard]] Found find(const Key& key, Entry*& entry) noexcept;
   static void replay(Call& call, std::span<const std::byte> results) noexcept;
   [[nodiscard]] std::uint64_t checksum(std::span<const std::byte> octets) const noexcept;
+  [[nodiscard]] std::uint64_t name_of(const Peer& peer) const noexcept;
 
   std::mutex mutex_;
   std::size_t bytes_;  // of one entry

@@ -5,5 +5,7 @@
 
 #include "engine/binding.h"
 #include "engine/client.h"
+#include "engine/devices.h"
 #include "engine/persistent_connection.h"
 #include "engine/rodeo.h"
+#include "engine/universal_address.h"

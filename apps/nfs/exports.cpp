@@ -6,52 +6,33 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
-#include <optional>
 
 namespace rodeo::nfs {
 namespace {
 
-constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr unsigned kMappedBits = 96;
-using Octets = std::array<std::uint8_t, 16>;
-
-Octets mapped(const void* ipv4) noexcept {
-  Octets out{};
-  std::ranges::copy(kMapped, out.begin());
-  std::memcpy(out.data() + kMapped.size(), ipv4, 4);
-  return out;
-}
-
-std::optional<Octets> octets_of(const sockaddr& address) noexcept {
-  if (address.sa_family == AF_INET) {
-    sockaddr_in in{};
-    std::memcpy(&in, &address, sizeof in);
-    return mapped(&in.sin_addr);
-  }
-  if (address.sa_family != AF_INET6) return std::nullopt;
-  sockaddr_in6 in{};
-  std::memcpy(&in, &address, sizeof in);
-  Octets out{};
-  std::memcpy(out.data(), &in.sin6_addr, out.size());
-  return out;
-}
 
 }  // namespace
 
 Result<AddressRange> AddressRange::parse(std::string_view text) {
   const auto wrong = [&] {
-    return fail("client", "\"" + std::string(text) + "\" is no address",
-                "write an IPv4 or IPv6 address, or such an address and /BITS, as 192.0.2.0/24 or fd00:db8::/32");
+    return fail(
+        "client", "\"" + std::string(text) + "\" is no address",
+        "write an IPv4 or IPv6 address, or such an address and /BITS, as 192.0.2.0/24 or fd00:db8::/32, or local");
   };
   const std::size_t slash = text.find('/');
   const std::string address(text.substr(0, slash));
   AddressRange range;
   range.text_ = text;
+  if (text == "local") {
+    range.kind_ = Peer::Kind::kProcess;
+    return range;
+  }
   unsigned widest = 128;
-  in_addr ipv4{};
-  if (::inet_pton(AF_INET, address.c_str(), &ipv4) == 1) {
-    range.prefix_ = mapped(&ipv4);
+  sockaddr_in ipv4{};
+  ipv4.sin_family = AF_INET;
+  if (::inet_pton(AF_INET, address.c_str(), &ipv4.sin_addr) == 1) {
+    range.prefix_ = Peer::at(reinterpret_cast<const sockaddr&>(ipv4)).address;
     widest = 32;
   } else if (::inet_pton(AF_INET6, address.c_str(), range.prefix_.data()) != 1) {
     return wrong();
@@ -66,16 +47,16 @@ Result<AddressRange> AddressRange::parse(std::string_view text) {
   return range;
 }
 
-bool AddressRange::contains(const sockaddr& address) const noexcept {
-  const auto octets = octets_of(address);
-  if (!octets) return false;
+bool AddressRange::contains(const Peer& client) const noexcept {
+  if (client.kind != kind_) return false;
   const std::size_t whole = bits_ / 8;
-  if (!std::equal(prefix_.begin(), prefix_.begin() + static_cast<std::ptrdiff_t>(whole), octets->begin())) return false;
+  const std::array<std::uint8_t, 16>& octets = client.address;
+  if (!std::equal(prefix_.begin(), prefix_.begin() + static_cast<std::ptrdiff_t>(whole), octets.begin())) return false;
   const unsigned rest = bits_ % 8;
-  return rest == 0 || ((prefix_[whole] ^ (*octets)[whole]) >> (8 - rest)) == 0;
+  return rest == 0 || ((prefix_[whole] ^ octets[whole]) >> (8 - rest)) == 0;
 }
 
-bool admits(const ExportOptions& options, const sockaddr& client) noexcept {
+bool admits(const ExportOptions& options, const Peer& client) noexcept {
   return options.clients.empty() ||
          std::ranges::any_of(options.clients, [&](const AddressRange& range) { return range.contains(client); });
 }

@@ -13,15 +13,17 @@
 #include <vector>
 
 #include "apps/nfs/store.h"
+#include "engine/call.h"
 #include "pools/result.h"
 
 namespace rodeo::nfs {
 
 /// A range of IPv4 or IPv6 addresses: 192.0.2.7, 192.0.2.0/24, fd00:db8::/32. IPv4-mapped IPv6 addresses count as IPv4.
+/// Or "local": processes of this host, over the software HCA.
 class AddressRange {
  public:
   [[nodiscard]] static Result<AddressRange> parse(std::string_view text);
-  [[nodiscard]] bool contains(const sockaddr& address) const noexcept;
+  [[nodiscard]] bool contains(const Peer& client) const noexcept;
   /// As it was written.
   [[nodiscard]] const std::string& text() const noexcept { return text_; }
 
@@ -29,6 +31,7 @@ class AddressRange {
   std::string text_;
   std::array<std::uint8_t, 16> prefix_{};  // IPv4 as IPv4-mapped
   unsigned bits_ = 0;
+  Peer::Kind kind_ = Peer::Kind::kAddress;
 };
 
 /// Whose requests run as the anonymous user.
@@ -42,8 +45,8 @@ struct ExportOptions {
   std::vector<AddressRange> clients;  // empty: everyone
 };
 
-/// Whether this client may use the export.
-[[nodiscard]] bool admits(const ExportOptions& options, const sockaddr& client) noexcept;
+/// Whether this client may use the export: by MOUNT, and by each Call of NFS.
+[[nodiscard]] bool admits(const ExportOptions& options, const Peer& client) noexcept;
 
 /// A store under the path by which clients mount it. The store outlives the server.
 struct Export {

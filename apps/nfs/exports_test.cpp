@@ -36,7 +36,7 @@ struct Address {
 };
 
 bool contains(const char* range, const char* address) {
-  return test::must(AddressRange::parse(range)).contains(Address(address).get());
+  return test::must(AddressRange::parse(range)).contains(Peer::at(Address(address).get()));
 }
 
 TEST(AddressRange, TakesAddressesAndPrefixes) {
@@ -52,11 +52,20 @@ TEST(AddressRange, TakesAddressesAndPrefixes) {
   EXPECT_TRUE(contains("fd00:db8::/32", "fd00:db8:1::5"));
   EXPECT_FALSE(contains("fd00:db8::/32", "fd00:db9::"));
   EXPECT_TRUE(contains("::/0", "1.2.3.4"));
-  EXPECT_FALSE(test::must(AddressRange::parse("::/0")).contains(sockaddr{}));  // of no family that we know
+  EXPECT_FALSE(test::must(AddressRange::parse("::/0")).contains(Peer::at(sockaddr{})));  // of no family that we know
+}
+
+TEST(AddressRange, TellsProcessesOfThisHostFromAddresses) {
+  Peer process;
+  process.kind = Peer::Kind::kProcess;
+  EXPECT_TRUE(test::must(AddressRange::parse("local")).contains(process));
+  EXPECT_FALSE(test::must(AddressRange::parse("::/0")).contains(process));
+  EXPECT_FALSE(contains("local", "127.0.0.1"));
 }
 
 TEST(AddressRange, RefusesWhatIsNone) {
-  for (const char* text : {"", "host", "192.0.2.0/33", "192.0.2", "fd00::/129", "192.0.2.0/", "192.0.2.0/x", "/24"}) {
+  for (const char* text :
+       {"", "host", "192.0.2.0/33", "192.0.2", "fd00::/129", "192.0.2.0/", "192.0.2.0/x", "/24", "locale", "local/8"}) {
     EXPECT_FALSE(AddressRange::parse(text)) << text;
   }
 }

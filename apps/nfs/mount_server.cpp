@@ -225,7 +225,7 @@ class LibtirpcMountServer final : public MountServer {
   void mnt(SVCXPRT* transport, const sockaddr& client) {
     const Dirpath path(transport);
     if (!path.ok()) return svcerr_decode(transport);
-    const WalkedPath found = walk_path(server_.exports(), path.view(), client);
+    const WalkedPath found = walk_path(server_.exports(), path.view(), Peer::at(client));
     MntResult result;
     result.status = static_cast<std::uint32_t>(found.status);
     if (found.status == NfsStat3::kOk) {

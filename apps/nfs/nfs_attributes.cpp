@@ -18,7 +18,7 @@ Request* open_getattr(Call& call, void* context, XdrReader& reader, HandleView h
     return nullptr;
   }
   NfsStat3 status{};
-  const ServedExport* served = service_of(context).find(handle, status);
+  const ServedExport* served = service_of(context).find(call, handle, status);
   if (served == nullptr) {
     reply_error(call, status);
     return nullptr;
@@ -143,7 +143,7 @@ void setattr(Call& call, void* context) noexcept {
   decode(reader, guard);
   if (!reader.ok() || reader.remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
   NfsStat3 status{};
-  const ServedExport* served = service_of(context).find(handle, status);
+  const ServedExport* served = service_of(context).find(call, handle, status);
   if (served != nullptr && served->exported.options.read_only) status = NfsStat3::kRofs;
   if (status != NfsStat3::kOk) return reply_error(call, status);
   Request& request = service_of(context).open(call, *served);
@@ -177,7 +177,7 @@ void fsstat(Call& call, void* context) noexcept {
   HandleView handle = decode_handle(reader);
   if (!reader.ok() || reader.remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
   NfsStat3 status{};
-  const ServedExport* served = service_of(context).find(handle, status);
+  const ServedExport* served = service_of(context).find(call, handle, status);
   if (served == nullptr) return reply_error(call, status);
   Request& request = service_of(context).open(call, *served);
   request.make<Fsstat>().object = handle;

@@ -52,7 +52,7 @@ void read(Call& call, void* context) noexcept {
   if (!reader.ok() || reader.remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
   NfsService& service = service_of(context);
   NfsStat3 status{};
-  const ServedExport* served = service.find(handle, status);
+  const ServedExport* served = service.find(call, handle, status);
   if (served == nullptr) return reply_error(call, status);
   Request& request = service.open(call, *served);
   auto& operation = request.make<Read>();
@@ -109,7 +109,7 @@ void write(Call& call, void* context) noexcept {
   if (!data.ok || !reader.ok() || reader.remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
   NfsService& service = service_of(context);
   NfsStat3 status{};
-  const ServedExport* served = service.find(handle, status);
+  const ServedExport* served = service.find(call, handle, status);
   if (served != nullptr && served->exported.options.read_only) status = NfsStat3::kRofs;
   if (status != NfsStat3::kOk) return reply_error(call, status);
   Request& request = service.open(call, *served);
@@ -146,7 +146,7 @@ void commit(Call& call, void* context) noexcept {
   const std::uint32_t count = reader.u32();
   if (!reader.ok() || reader.remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
   NfsStat3 status{};
-  const ServedExport* served = service_of(context).find(handle, status);
+  const ServedExport* served = service_of(context).find(call, handle, status);
   if (served == nullptr) return reply_error(call, status);
   Request& request = service_of(context).open(call, *served);
   auto& operation = request.make<Commit>();
@@ -179,7 +179,7 @@ void readlink(Call& call, void* context) noexcept {
   HandleView handle = decode_handle(reader);
   if (!reader.ok() || reader.remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
   NfsStat3 status{};
-  const ServedExport* served = service_of(context).find(handle, status);
+  const ServedExport* served = service_of(context).find(call, handle, status);
   if (served == nullptr) return reply_error(call, status);
   service_of(context).open(call, *served).make<Readlink>().object = handle;
   call.wait_for_buffer(kMaxPathBytes, &readlink_into_buffer);

@@ -45,7 +45,7 @@ struct ReaddirArgs {
 void start_readdir(Call& call, void* context, ReaddirArgs& args, Handler again) noexcept {
   NfsService& service = service_of(context);
   NfsStat3 status{};
-  const ServedExport* served = service.find(args.directory, status);
+  const ServedExport* served = service.find(call, args.directory, status);
   if (served == nullptr) return reply_error(call, status);
   // The counts are of what follows the status. Without a Reply chunk the list ends where the message does.
   const std::size_t asked = 4 + std::size_t{args.max_bytes};

@@ -12,7 +12,7 @@ namespace {
 /// The export of a directory that a name is to be found in, or changed in; nullptr when the Call was answered.
 const ServedExport* find_named(Call& call, void* context, DirOpArgs3& what, bool changes) noexcept {
   NfsStat3 status{};
-  const ServedExport* served = service_of(context).find(what.dir, status);
+  const ServedExport* served = service_of(context).find(call, what.dir, status);
   if (served != nullptr) status = check_name(what.name, *served);
   if (status == NfsStat3::kOk && changes && served->exported.options.read_only) status = NfsStat3::kRofs;
   if (status == NfsStat3::kOk) return served;
@@ -249,7 +249,7 @@ void link(Call& call, void* context) noexcept {
   decode(reader, where);
   if (!reader.ok() || reader.remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
   NfsStat3 status{};
-  const ServedExport* served_object = service_of(context).find(object, status);
+  const ServedExport* served_object = service_of(context).find(call, object, status);
   if (served_object == nullptr) return reply_error(call, status);
   const ServedExport* served = find_named(call, context, where, true);
   if (served == nullptr) return;

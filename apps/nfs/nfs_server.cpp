@@ -26,7 +26,7 @@ void null(Call& call, void* /*context*/) noexcept {
   call.reply();
 }
 
-/// MOUNT's MNT of an export as a whole. Addresses are not known here, so exports that ask for some are not given.
+/// MOUNT's MNT of an export as a whole.
 void mnt(Call& call, void* context) noexcept {
   constexpr std::size_t kMaxDirpath = 1024;
   XdrReader reader = call.arguments();
@@ -36,7 +36,7 @@ void mnt(Call& call, void* context) noexcept {
   auto status = NfsStat3::kNoent;
   for (const Export& exported : service_of(context).exports()) {
     if (exported.path != path) continue;
-    status = exported.options.clients.empty() ? NfsStat3::kOk : NfsStat3::kAcces;
+    status = admits(exported.options, call.peer()) ? NfsStat3::kOk : NfsStat3::kAcces;
     results.enumeration(status);
     if (status != NfsStat3::kOk) return call.reply();
     encode(results, wire_handle(export_id(path), exported.store->root()));
@@ -125,12 +125,16 @@ NfsService::NfsService(std::vector<Export> exports, std::size_t bulk_bytes)
   }
 }
 
-const ServedExport* NfsService::find(HandleView& handle, NfsStat3& status) const noexcept {
+const ServedExport* NfsService::find(const Call& call, HandleView& handle, NfsStat3& status) const noexcept {
   status = NfsStat3::kBadhandle;
   if (handle.size() < kExportIdBytes) return nullptr;
   const std::uint32_t id = load_be32(handle.data());
   for (const ServedExport& served : served_) {
     if (served.id != id) continue;
+    if (!admits(served.exported.options, call.peer())) [[unlikely]] {
+      status = NfsStat3::kAcces;
+      return nullptr;
+    }
     handle = handle.subspan(kExportIdBytes);
     status = NfsStat3::kOk;
     return &served;

@@ -32,9 +32,17 @@ class NfsServerTest : public testing::Test {
           trusting.squash = Squash::kNone;
           return std::vector<Export>{{"/data", stores_[0].get(), {}},
                                      {"/fixed", stores_[0].get(), fixed},
-                                     {"/other", stores_[1].get(), trusting}};
+                                     {"/other", stores_[1].get(), trusting},
+                                     {"/far", stores_[0].get(), only("::/0")},
+                                     {"/here", stores_[0].get(), only("local")}};
         }),
         root_(pair_.root()) {}
+
+  static ExportOptions only(std::string_view client) {
+    ExportOptions options;
+    options.clients.push_back(test::must(AddressRange::parse(client)));
+    return options;
+  }
 
   std::vector<std::unique_ptr<Store>> stores_;
   NfsPair pair_;
@@ -669,9 +677,9 @@ TEST_F(NfsServerTest, ManyWritesIntoOneHoleAllArrive) {
   EXPECT_EQ(pair_.attributes(file).used, 3U * 65'536U);
 }
 
-TEST_F(NfsServerTest, ArgumentsThatDoNotParseAreGarbage) {
-  const FileHandle file = pair_.make_file(root_, "f");
-  const DirOpArgs3 name{root_.bytes(), "n"};
+/// A Call of each procedure but NULL.
+std::vector<std::pair<NfsProc3, test::Arguments>> every_call(const FileHandle& directory, const FileHandle& file) {
+  const auto name_in = [=](XdrWriter& out) { encode(out, DirOpArgs3{directory.bytes(), "n"}); };
   std::vector<std::pair<NfsProc3, test::Arguments>> calls;
   const auto add = [&](NfsProc3 proc, test::Arguments arguments) { calls.emplace_back(proc, std::move(arguments)); };
   for (const NfsProc3 proc :
@@ -679,7 +687,7 @@ TEST_F(NfsServerTest, ArgumentsThatDoNotParseAreGarbage) {
     add(proc, NfsPair::of_handle(file));
   }
   for (const NfsProc3 proc : {NfsProc3::kLookup, NfsProc3::kRemove, NfsProc3::kRmdir}) {
-    add(proc, [=](XdrWriter& out) { encode(out, name); });
+    add(proc, name_in);
   }
   for (const NfsProc3 proc : {NfsProc3::kRead, NfsProc3::kCommit}) add(proc, NfsPair::of_read(file, 0, 4));
   add(NfsProc3::kSetattr, [=](XdrWriter& out) {
@@ -699,46 +707,51 @@ TEST_F(NfsServerTest, ArgumentsThatDoNotParseAreGarbage) {
     out.u64(0);
   });
   add(NfsProc3::kCreate, [=](XdrWriter& out) {
-    encode(out, name);
+    name_in(out);
     out.enumeration(CreateMode3::kUnchecked);
     encode(out, Sattr3{});
   });
   add(NfsProc3::kMkdir, [=](XdrWriter& out) {
-    encode(out, name);
+    name_in(out);
     encode(out, Sattr3{});
   });
   add(NfsProc3::kSymlink, [=](XdrWriter& out) {
-    encode(out, name);
+    name_in(out);
     encode(out, Sattr3{});
     out.string("target");
   });
   add(NfsProc3::kMknod, [=](XdrWriter& out) {
-    encode(out, name);
+    name_in(out);
     out.enumeration(Ftype3::kChr);
     encode(out, Sattr3{});
     encode(out, Specdata3{});
   });
   add(NfsProc3::kRename, [=](XdrWriter& out) {
-    encode(out, name);
-    encode(out, name);
+    name_in(out);
+    name_in(out);
   });
   add(NfsProc3::kLink, [=](XdrWriter& out) {
     encode(out, file);
-    encode(out, name);
+    name_in(out);
   });
-  add(NfsProc3::kReaddir, [=, this](XdrWriter& out) {
-    encode(out, root_);
+  add(NfsProc3::kReaddir, [=](XdrWriter& out) {
+    encode(out, directory);
     out.u64(0);
     out.u64(0);
     out.u32(500);
   });
-  add(NfsProc3::kReaddirplus, [=, this](XdrWriter& out) {
-    encode(out, root_);
+  add(NfsProc3::kReaddirplus, [=](XdrWriter& out) {
+    encode(out, directory);
     out.u64(0);
     out.u64(0);
     out.u32(500);
     out.u32(500);
   });
+  return calls;
+}
+
+TEST_F(NfsServerTest, ArgumentsThatDoNotParseAreGarbage) {
+  const auto calls = every_call(root_, pair_.make_file(root_, "f"));
   EXPECT_EQ(calls.size(), 21U);  // all but NULL
   for (const auto& [proc, arguments] : calls) {
     std::vector<std::byte> storage(2048);
@@ -766,6 +779,41 @@ TEST_F(NfsServerTest, ArgumentsThatDoNotParseAreGarbage) {
   }
   EXPECT_EQ(pair_.call(NfsProc3::kNull, [](XdrWriter& out) { out.u32(0); }).seen.accept_stat, AcceptStat::kGarbageArgs);
   EXPECT_EQ(pair_.attributes(root_).type, Ftype3::kDir);
+}
+
+/// We are a process of this host, and none of the clients that "/far" has.
+TEST_F(NfsServerTest, AHandleIsOfNoUseToWhoIsNoClientOfItsExport) {
+  const FileHandle file = pair_.make_file(root_, "f");
+  FileHandle far_file = file;
+  std::memcpy(far_file.octets.data(), pair_.root(3).octets.data(), 4);  // the same object of the other export
+  const auto calls = every_call(pair_.root(3), far_file);
+  for (const auto& [proc, arguments] : calls) {
+    EXPECT_EQ(pair_.call(proc, arguments).status(), NfsStat3::kAcces) << static_cast<unsigned>(proc);
+  }
+  EXPECT_EQ(pair_.attributes(file).size, 0U);
+  EXPECT_EQ(pair_.attributes(pair_.root(4)).type, Ftype3::kDir);
+  // Both directories of a RENAME count.
+  const auto renamed = pair_.call(NfsProc3::kRename, [&](XdrWriter& out) {
+    encode(out, DirOpArgs3{root_.bytes(), "f"});
+    encode(out, DirOpArgs3{pair_.root(3).bytes(), "g"});
+  });
+  EXPECT_EQ(renamed.status(), NfsStat3::kAcces);
+  const auto mnt = [&](const char* path) {
+    const CallTarget target(kMountProgram, kMountVersion, 1, Credential{});
+    std::vector<std::byte> storage(64);
+    XdrWriter writer(storage);
+    writer.string(path);
+    rodeo::test::Seen seen;
+    EXPECT_EQ(pair_.connection->submit({.target = &target,
+                                        .arguments = writer.written(),
+                                        .on_reply = rodeo::test::Seen::on_reply,
+                                        .context = &seen}),
+              SubmitOutcome::kPosted);
+    pair_.until([&] { return seen.times == 1; });
+    return static_cast<NfsStat3>(load_be32(seen.results.data()));
+  };
+  EXPECT_EQ(mnt("/far"), NfsStat3::kAcces);
+  EXPECT_EQ(mnt("/here"), NfsStat3::kOk);
 }
 
 TEST_F(NfsServerTest, OtherProceduresAndVersionsAreNotThere) {

@@ -89,8 +89,9 @@ class NfsService {
   [[nodiscard]] const std::vector<Export>& exports() const noexcept { return exports_; }
   [[nodiscard]] std::size_t bulk_bytes() const noexcept { return bulk_bytes_; }
 
-  /// The export that a handle belongs to; the handle becomes the store's. nullptr, and why.
-  [[nodiscard]] const ServedExport* find(HandleView& handle, NfsStat3& status) const noexcept;
+  /// The export that a handle of the Call's belongs to; the handle becomes the store's. nullptr, and why: also where
+  /// whoever sent the Call is no client of that export, however the handle was come by.
+  [[nodiscard]] const ServedExport* find(const Call& call, HandleView& handle, NfsStat3& status) const noexcept;
 
   /// A Request for the Call, which has its context from then on, with the credentials of its header.
   [[nodiscard]] Request& open(Call& call, const ServedExport& served) noexcept;

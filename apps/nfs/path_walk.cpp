@@ -29,7 +29,7 @@ std::optional<std::string_view> rest_behind(std::string_view path, std::string_v
 
 }  // namespace
 
-WalkedPath walk_path(const std::vector<Export>& exports, std::string_view path, const sockaddr& client) {
+WalkedPath walk_path(const std::vector<Export>& exports, std::string_view path, const Peer& client) {
   WalkedPath out;
   std::string_view rest;
   for (const Export& exported : exports) {

@@ -3,8 +3,6 @@
 
 // From the path that a client mounts to a handle: the export that it is or lies beneath, and then name by name.
 
-#include <sys/socket.h>
-
 #include <string_view>
 #include <vector>
 
@@ -20,6 +18,6 @@ struct WalkedPath {
 
 /// Asks the store as root and waits for it. NFS3ERR_ACCES where the client's address is not admitted. Runs on: one
 /// thread that is no poll core's.
-[[nodiscard]] WalkedPath walk_path(const std::vector<Export>& exports, std::string_view path, const sockaddr& client);
+[[nodiscard]] WalkedPath walk_path(const std::vector<Export>& exports, std::string_view path, const Peer& client);
 
 }  // namespace rodeo::nfs

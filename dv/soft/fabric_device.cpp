@@ -6,6 +6,21 @@
 
 namespace rodeo::dv::soft {
 
+namespace {
+
+/// Devices of a fabric are told apart by addresses, too: fd00::1 is the first.
+Peer address_of_device(std::uint32_t index) noexcept {
+  Peer peer;
+  peer.kind = Peer::Kind::kAddress;
+  peer.address[0] = 0xfd;
+  for (std::size_t octet = 0; octet < sizeof index; ++octet) {
+    peer.address[15 - octet] = static_cast<std::uint8_t>((index + 1) >> (8 * octet));
+  }
+  return peer;
+}
+
+}  // namespace
+
 // ------------------------------------------------------------------------------------------------------- the fabric
 
 FabricState::FabricState(Fabric::Mode mode, std::uint64_t seed) {
@@ -403,7 +418,10 @@ void FabricDevice::emit(Connection& connection, CmEventKind kind, std::vector<st
   CmEvent event;
   event.kind = kind;
   event.id = connection.id;
-  if (kind == CmEventKind::kConnectRequest) event.listener = connection.listener;
+  if (kind == CmEventKind::kConnectRequest) {
+    event.listener = connection.listener;
+    event.peer = address_of_device(connection.peer_device);
+  }
   event.group = connection.group->index;
   event.private_data = std::move(data);
   event.reason = std::move(reason);

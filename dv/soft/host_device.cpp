@@ -22,6 +22,17 @@ constexpr std::uint64_t kTimerTag = 0;  // CmIds begin at 1
 constexpr long kRetryNs = 1'000'000;
 constexpr int kEventsAtOnce = 64;
 
+Peer peer_of(int socket) noexcept {
+  ucred process{};
+  socklen_t length = sizeof process;
+  Peer peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &process, &length) != 0) return peer;
+  peer.kind = Peer::Kind::kProcess;
+  peer.uid = process.uid;
+  peer.pid = static_cast<std::uint32_t>(process.pid);
+  return peer;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<mlx5::Device>> open(const SoftOptions& options) {
@@ -59,9 +70,8 @@ HostDevice::Connection* HostDevice::find(CmId id) noexcept {
 }
 
 bool HostDevice::same_user(int socket) const noexcept {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+  const Peer peer = peer_of(socket);
+  return peer.kind == Peer::Kind::kProcess && peer.uid == geteuid();
 }
 
 // ---------------------------------------------------------------------------------------------- what the user calls
@@ -404,7 +414,10 @@ void HostDevice::emit(Connection& connection, CmEventKind kind, std::vector<std:
   CmEvent event;
   event.kind = kind;
   event.id = connection.id;
-  if (kind == CmEventKind::kConnectRequest) event.listener = connection.listener;
+  if (kind == CmEventKind::kConnectRequest) {
+    event.listener = connection.listener;
+    event.peer = peer_of(connection.socket.get());
+  }
   event.group = connection.group->index;
   event.private_data = std::move(data);
   event.reason = std::move(reason);

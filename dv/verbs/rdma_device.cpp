@@ -2,7 +2,7 @@
 #include "dv/verbs/rdma_device.h"
 
 #include <fcntl.h>
-#include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+
+#include "dv/resolved.h"
 
 namespace rodeo::dv::verbs {
 
@@ -32,40 +34,6 @@ tl::unexpected<Error> unknown_id(const char* where) {
   return fail(where, "the connection is not known, or not at this point of its life",
               "call this only after the event that allows it");
 }
-
-/// What the host's resolver makes of an address, first that first.
-class Resolved {
- public:
-  static Result<Resolved> of(const Address& address, bool passive) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = passive ? AI_PASSIVE : 0;
-    Resolved made;
-    addrinfo* found = nullptr;
-    const int error = getaddrinfo(address.name.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-    if (error != 0) {
-      return fail(address.to_string(), "the host is not known: " + std::string(gai_strerror(error)),
-                  "check the name, or write the address itself");
-    }
-    made.list_.reset(found);
-    return made;
-  }
-  [[nodiscard]] sockaddr* first() const noexcept { return list_->ai_addr; }
-  [[nodiscard]] sockaddr* without_port() const noexcept {
-    if (first()->sa_family == AF_INET) {
-      reinterpret_cast<sockaddr_in*>(first())->sin_port = 0;
-    } else {
-      reinterpret_cast<sockaddr_in6*>(first())->sin6_port = 0;
-    }
-    return first();
-  }
-
- private:
-  struct Free {
-    void operator()(addrinfo* a) const noexcept { freeaddrinfo(a); }
-  };
-  std::unique_ptr<addrinfo, Free> list_;
-};
 
 bool is_wildcard(const sockaddr* address) {
   if (address->sa_family == AF_INET) {

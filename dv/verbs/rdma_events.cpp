@@ -106,7 +106,10 @@ void RdmaDevice::emit(const Connection& connection, CmEventKind kind, const rdma
   CmEvent out;
   out.kind = kind;
   out.id = connection.id;
-  if (kind == CmEventKind::kConnectRequest) out.listener = connection.listener;
+  if (kind == CmEventKind::kConnectRequest) {
+    out.listener = connection.listener;
+    out.peer = Peer::at(*rdma_get_peer_addr(connection.cm.get()));
+  }
   out.group = connection.group;
   if (event != nullptr && event->param.conn.private_data != nullptr && kind != CmEventKind::kDisconnected) {
     const auto* data = static_cast<const std::byte*>(event->param.conn.private_data);
