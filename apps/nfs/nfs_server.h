@@ -8,7 +8,8 @@
 //   auto server = rodeo::nfs::NfsServer::add_to(engine, {{"/data", store->get(), {}}}, config.bulk_bytes);
 //
 // Clients get their first handle by MOUNT (apps/nfs/mount_server.h), which RFC 8267 leaves on TCP. For clients of our
-// own there is MOUNT's MNT on the same connection as well: of whole exports that everyone may mount.
+// own there is MOUNT's MNT on the same connection as well, of whole exports that everyone may mount, and EXPORT, which
+// lists them.
 
 #include <cstddef>
 #include <memory>
