@@ -10,7 +10,10 @@
 #include "apps/bench_report.h"
 #include "apps/bench_run.h"
 #include "apps/command_line.h"
+#include "apps/cp.h"
+#include "apps/ls.h"
 #include "apps/ping.h"
+#include "apps/stat.h"
 #include "apps/sum.h"
 
 namespace rodeo::apps {
@@ -21,6 +24,7 @@ Examples:
   rodeo ping soft:rodeo --count 3
   rodeo bench soft:rodeo --cores 1 --seconds 3
   rodeo sum --back /usr/bin/*
+  rodeo cp disk.img rdma://server/export/
 
 Start an engine first: rodeod --poll-cores 0. "rodeo COMMAND --help" says more about a command.
 )";
@@ -43,8 +47,9 @@ int run_bench_command(BenchOptions& options) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Talks RPC-over-RDMA to a rodeod: is it there, how fast is it, and does it get every octet right.",
-               "rodeo"};
+  CLI::App app{
+      "Talks RPC-over-RDMA: is the engine there, how fast is it, does it get every octet right; and to NFS servers.",
+      "rodeo"};
   app.footer(kFooter);
   app.set_version_flag("--version", std::string("rodeo ") + kVersion, "Print the version and exit");
   app.require_subcommand(1);
@@ -58,12 +63,24 @@ int run(int argc, char** argv) {
   SumOptions sum;
   CLI::App* sum_command = app.add_subcommand("sum", "SHA-256 of files, computed by the engine");
   add_sum_options(*sum_command, sum);
+  LsOptions ls;
+  CLI::App* ls_command = app.add_subcommand("ls", "What a directory of an NFS server holds");
+  add_ls_options(*ls_command, ls);
+  StatOptions stat;
+  CLI::App* stat_command = app.add_subcommand("stat", "Attributes of files of an NFS server");
+  add_stat_options(*stat_command, stat);
+  CpOptions cp;
+  CLI::App* cp_command = app.add_subcommand("cp", "Copy files to an NFS server, or from one");
+  add_cp_options(*cp_command, cp);
 
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   remember_stop_signals();
   std::signal(SIGPIPE, SIG_DFL);
   if (ping_command->parsed()) return run_ping(ping);
   if (bench_command->parsed()) return run_bench_command(bench);
+  if (ls_command->parsed()) return run_ls(ls);
+  if (stat_command->parsed()) return run_stat(stat);
+  if (cp_command->parsed()) return run_cp(cp);
   return run_sum(sum);
 }
 

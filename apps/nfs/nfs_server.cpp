@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "apps/nfs/nfs_service.h"
+#include "engine/xdr_pad.h"
 #include "pools/byte_order.h"
 
 namespace rodeo::nfs {
@@ -45,6 +46,23 @@ void mnt(Call& call, void* context) noexcept {
     return call.reply();
   }
   results.enumeration(status);
+  call.reply();
+}
+
+/// MOUNT's EXPORT: those that MNT gives here.
+void list_exports(Call& call, void* context) noexcept {
+  if (call.arguments().remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
+  std::size_t most = 4;
+  for (const Export& exported : service_of(context).exports()) most += 12 + xdr_padded(exported.path.size());
+  if (!call.open_results(most, &list_exports)) return;
+  XdrWriter& results = call.results();
+  for (const Export& exported : service_of(context).exports()) {
+    if (!exported.options.clients.empty()) continue;
+    results.boolean(true);
+    results.string(exported.path);
+    results.boolean(false);  // no groups: everyone
+  }
+  results.boolean(false);
   call.reply();
 }
 
@@ -241,6 +259,7 @@ Result<std::unique_ptr<NfsServer>> NfsServer::add_to(Engine& engine, std::vector
   Program mount{.number = kMountProgram, .version = kMountVersion, .name = "mount", .procedures = {}};
   mount.procedures.push_back(procedure_of(NfsProc3::kNull, "NULL", &null, *service));
   mount.procedures.push_back(procedure_of(NfsProc3{1}, "MNT", &mnt, *service));
+  mount.procedures.push_back(procedure_of(NfsProc3{5}, "EXPORT", &list_exports, *service));
   if (auto added = engine.add_program(std::move(mount)); !added) return tl::unexpected(added.error());
   return std::unique_ptr<NfsServer>(new NfsServer(std::move(service)));
 }
