@@ -23,6 +23,9 @@ constexpr std::size_t kMaxExportListBytes = 64U << 10U;
 /// What may come beside READDIR's list: status, attributes of the directory, verifier. The count that is asked for
 /// bounds them, too (RFC 1813 §3.3.17), but Linux takes it for the list alone.
 constexpr std::size_t kBesideList = 4 + 4 + kFattr3Bytes + kVerfBytes;
+/// With four or fewer, and the pool's one key, the send queue is so short that plain verbs, which signal every fourth
+/// request, may never have the room that a call with chunks waits for.
+constexpr std::uint32_t kLeastCredits = 8;
 constexpr auto kBusyPause = std::chrono::milliseconds(200);
 
 /// Of "rdma://HOST[:PORT][?device=NAME]".
@@ -42,7 +45,7 @@ NfsResult<std::unique_ptr<NfsClient>> NfsClient::open(std::string_view address, 
   Config config;
   config.hugepages = options.hugepages;
   config.connections = 1;
-  config.credits = options.credits;
+  config.credits = std::max(options.credits, kLeastCredits);
   config.inline_send_bytes = config.inline_receive_bytes = options.inline_bytes;
   config.bulk_bytes = kMaxDirectoryBytes + 4096;
   config.bulk_buffers = 4;  // of Long Calls and Long Replies there is one at a time
