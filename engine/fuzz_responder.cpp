@@ -141,6 +141,7 @@ class Session {
       ChunkLists lists;
       check(decode_reply_header(reply, header, lists) == HeaderOutcome::kOk, "a malformed Reply");
       check(header.credit != 0, "a Reply without a grant");
+      check(header.credit <= fuzz::session_config().credits, "a grant above what is configured");
       const auto sent = std::find(xids_.begin(), xids_.end(), header.xid);
       check(sent != xids_.end(), "a Reply to nothing that was sent");
       xids_.erase(sent);
