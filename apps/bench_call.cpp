@@ -76,6 +76,7 @@ CallShape::CallShape(const MixEntry& from, const Credential& credential, Registe
       payload_bytes = source_bytes = entry.bytes;
       break;
     case TestProc::kDelay:
+    case TestProc::kCallback:
       arguments_bytes = 4;
       break;
     case TestProc::kCapture:
@@ -127,6 +128,7 @@ PreparedCall::PreparedCall(const CallShape& shape, RegisteredBytes sink, ReplyHa
       encode_nfs(writer);
       break;
     case TestProc::kDelay:
+    case TestProc::kCallback:
       writer.u32(entry.bytes);
       break;
     case TestProc::kCapture: {

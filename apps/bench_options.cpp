@@ -26,9 +26,10 @@ Examples:
   rodeo bench soft:rodeo --json > result.json                     one JSON object for scripts
 
 Procedures: null; echo (inline, or Long Call and Long Reply when large); checksum (data by Read chunk); fill (data by
-Write chunk); mirror (both); delay (answered later; delay:MICROSECONDS in a mix); long-call and long-reply (Position-Zero
-Read chunk, Reply chunk); nfs-read and nfs-write (NFS version 3, of a file rodeo-bench in an export that is a rodeod's
-and in memory, or any that rodeod serves MOUNT for over this transport).
+Write chunk); mirror (both); delay (answered later; delay:MICROSECONDS in a mix); callback (answered when it has called
+us back by RFC 8167, once or callback:TIMES in a mix; see rodeod --reverse-credits); long-call and long-reply
+(Position-Zero Read chunk, Reply chunk); nfs-read and nfs-write (NFS version 3, of a file rodeo-bench in an export that
+is a rodeod's and in memory, or any that rodeod serves MOUNT for over this transport).
 
 Every core runs one closed loop: a call is sent when another returns. Cores that the engine polls are not for the bench.
 What comes back is compared with what should, which costs time on bulk data; --no-verify leaves that out. Any error, or

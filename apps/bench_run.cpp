@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "apps/callback.h"
 #include "apps/command_line.h"
 #include "apps/nfs_bench_file.h"
 #include "apps/pattern.h"
@@ -22,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 /// How soon an interruption or a stall is noticed. Each look takes the control thread to a core, which may be one that
 /// is being measured; the cores themselves say when they have finished or failed.
 constexpr int kLookMs = 100;
+constexpr std::chrono::seconds kConnectTimeout{5};
 constexpr std::size_t kBulkHeadroom = 4096;  // headers and arguments around a payload in a long message
 
 /// Part `index` of `total` split into `parts` as evenly as whole numbers allow.
@@ -68,6 +70,9 @@ class Run {
     news_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (news_fd_ < 0) return fail("rodeo bench", "eventfd failed", "raise the limit of open files (ulimit -n)");
     make_cores();
+    if (calls_back()) {
+      if (auto added = engine_->add_program(callback_program()); !added) return tl::unexpected(added.error());
+    }
     if (auto started = engine_->start(); !started) return tl::unexpected(started.error());
     if (auto connected = connect(); !connected) return tl::unexpected(connected.error());
     begin();
@@ -77,6 +82,10 @@ class Run {
   }
 
  private:
+  [[nodiscard]] bool calls_back() const {
+    return std::ranges::any_of(options_.mix.entries,
+                               [](const MixEntry& entry) { return entry.proc == TestProc::kCallback; });
+  }
   void make_cores() {
     const RegisteredBytes memory = engine_->application_memory();
     const std::size_t pattern_bytes = kPatternPeriod + largest_bytes(options_.mix);
@@ -106,7 +115,9 @@ class Run {
     for (std::uint32_t i = 0; i < options_.connections; ++i) {
       if (stop_signalled()) return fail("rodeo bench", "interrupted while connecting");
       const std::size_t loop = i % cores_.size();
-      auto connection = engine_->connect(options_.address, loop, options_.credits);
+      ConnectOptions how{.loop = loop, .credits = options_.credits};
+      if (calls_back()) how.reverse_programs = {kCallbackProgram};
+      auto connection = engine_->connect(options_.address, how, kConnectTimeout);
       if (!connection) return tl::unexpected(connection.error());
       connections_[loop].push_back(*connection);
     }

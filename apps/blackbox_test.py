@@ -214,6 +214,25 @@ def bench_verifies_every_procedure(stage):
 
 
 @case
+def bench_lets_itself_be_called_back(stage):
+    engine = stage.rodeod("--reverse-credits", "3")
+    report = stage.bench("--mix", "callback:5=1,null=1", "--count", "400", "--window", "16", "--warmup", "0")
+    assert report["errors"] == 0 and report["calls"] == 400, report
+    engine.send_signal(signal.SIGUSR1)
+    line = engine.stdout.readline()
+    while "reverse_replies" not in line:
+        line = engine.stdout.readline()
+        assert line, "no reverse_replies"
+    assert int(line.split()[0]) >= 1000, line
+    status, output, _ = stop(engine)
+    assert status == 0, (output, stage.log())
+    stage.rodeod()
+    refused = stage.rodeo("bench", "soft:test", "--no-hugepages", "--cores", BENCH_CORE, "--proc", "callback",
+                          "--count", "10", "--warmup", "0")
+    assert refused.returncode == 1, refused.stdout
+
+
+@case
 def bench_sends_mixes_own_and_recorded(stage):
     stage.rodeod()
     for mix in ("null=80,fill:64K=10,checksum:5001=5,echo:100=5", "kernel-nfs3", "kernel-nfs42"):

@@ -24,12 +24,13 @@ struct NamedProc {
   std::string_view name;
   TestProc proc;
 };
-constexpr std::array<NamedProc, 10> kProcs{{{"null", TestProc::kNull},
+constexpr std::array<NamedProc, 11> kProcs{{{"null", TestProc::kNull},
                                             {"echo", TestProc::kEcho},
                                             {"checksum", TestProc::kChecksum},
                                             {"fill", TestProc::kFill},
                                             {"mirror", TestProc::kMirror},
                                             {"delay", TestProc::kDelay},
+                                            {"callback", TestProc::kCallback},
                                             {"long-call", TestProc::kLongCall},
                                             {"long-reply", TestProc::kLongReply},
                                             {"nfs-read", TestProc::kNfsRead},
@@ -52,6 +53,8 @@ MixEntry entry_of(TestProc proc, std::uint32_t bytes, std::uint32_t delay_us) {
   entry.proc = proc;
   if (proc == TestProc::kDelay) {
     entry.bytes = delay_us;
+  } else if (proc == TestProc::kCallback) {
+    entry.bytes = 1;
   } else if (proc != TestProc::kNull) {
     entry.bytes = bytes;
   }
@@ -102,6 +105,12 @@ Result<MixEntry> parse_entry(std::string_view text, std::uint32_t bytes, std::ui
   if (entry.proc == TestProc::kDelay && entry.bytes > kMaxDelayUs) {
     return fail(kWhere, "the delay in \"" + std::string(whole) + "\" is above 10000000 microseconds",
                 "use a shorter one");
+  }
+  if (entry.proc == TestProc::kCallback) {
+    if (own_bytes) entry.bytes = static_cast<std::uint32_t>(*own_bytes);
+    if (entry.bytes > kMaxCallsBack) {
+      return fail(kWhere, "\"" + std::string(whole) + "\" asks for more than 1000 calls back", "use fewer");
+    }
   }
   entry.weight = weight;
   return entry;
@@ -189,7 +198,8 @@ std::vector<std::uint16_t> schedule(const Mix& mix) {
 std::uint32_t largest_bytes(const Mix& mix) {
   std::uint32_t largest = 0;
   for (const MixEntry& entry : mix.entries) {
-    const std::uint32_t payload = entry.proc == TestProc::kDelay ? 0 : entry.bytes;
+    const bool moves = entry.proc != TestProc::kDelay && entry.proc != TestProc::kCallback;
+    const std::uint32_t payload = moves ? entry.bytes : 0;
     largest = std::max({largest, payload, entry.arguments, entry.results, entry.read_chunk, entry.write_capacity,
                         entry.reply_capacity});
   }

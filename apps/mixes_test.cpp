@@ -29,6 +29,14 @@ TEST(Mixes, TakeADelayInMicroseconds) {
   EXPECT_EQ(largest_bytes(*mix), 0U);
 }
 
+TEST(Mixes, TakeTheNumberOfCallsBack) {
+  const auto mix = parse_mix("callback:5,callback", 4096, 100);
+  ASSERT_TRUE(mix.has_value());
+  EXPECT_EQ(mix->entries[0].bytes, 5U);
+  EXPECT_EQ(mix->entries[1].bytes, 1U);
+  EXPECT_EQ(largest_bytes(*mix), 0U);
+}
+
 TEST(Mixes, SayWhatIsWrongAndWhatIsAllowed) {
   const struct {
     const char* text;
@@ -44,6 +52,7 @@ TEST(Mixes, SayWhatIsWrongAndWhatIsAllowed) {
       {"fill:-1", "the size in \"fill:-1\""},
       {"fill:18446744073709551615K", "the size in"},
       {"delay:10000001", "above 10000000 microseconds"},
+      {"callback:1001", "more than 1000 calls back"},
       {"nfs-read:0", "not of 1 to 1048576 bytes"},
       {"nfs-write:2M", "not of 1 to 1048576 bytes"},
       {"kernel-nfs4", "use one of kernel-nfs3, kernel-nfs42"},

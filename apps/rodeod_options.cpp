@@ -68,6 +68,10 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
   app.add_option("--credits", config.credits, "Calls that one Requester may have outstanding")
       ->check(whole_number(1, 4'096))
       ->group("Connections");
+  app.add_option("--reverse-credits", config.reverse_credits,
+                 "Calls that one client may have outstanding from us, for what calls back (RFC 8167). 0: nothing does")
+      ->check(whole_number(0, 1'024))
+      ->group("Connections");
   app.add_option("--inline-send", config.inline_send_bytes, "Largest message we send without chunks, 1K to 256K")
       ->transform(inline_threshold())
       ->group("Connections");

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "apps/callback.h"
 #include "apps/pattern.h"
 #include "apps/test_protocol.h"
 #include "engine/xdr_pad.h"
@@ -96,6 +97,7 @@ Program TestProgram::program() {
                                     on_poll_core(TestProc::kLongCall, "LONG_CALL", &long_call),
                                     on_poll_core(TestProc::kLongReply, "LONG_REPLY", &long_reply),
                                     on_poll_core(TestProc::kCapture, "CAPTURE", &capture, 1)};
+  procedures.push_back(callback_procedure());
   hashes_.append_procedures(procedures);
   return {kTestProgram, kTestVersion, "test", std::move(procedures)};
 }

@@ -18,6 +18,7 @@
 //   CAPTURE     u32 results_bytes, u32 bulk_bytes,
 //               opaque data<> (DDP-eligible), rest          -> opaque[results_bytes]; if bulk_bytes is not 0:
 //                                                              opaque pattern<> of so many octets (DDP-eligible)
+//   CALLBACK    u32 calls                                   -> void, after so many calls back (apps/callback.h)
 //
 // `pattern` and `checksum` are those of apps/pattern.h. ECHO, LONG_CALL and LONG_REPLY differ from the others in what
 // may not leave the XDR stream: their data turns into Long Calls and Long Replies when it is large. HASH_UPDATEs of one
@@ -47,6 +48,7 @@ enum class TestProc : std::uint32_t {
   kLongCall = 9,
   kLongReply = 10,
   kCapture = 11,
+  kCallback = 12,
   // Not of this program: what `rodeo bench` calls these two of NFS version 3 by.
   kNfsRead = 0x4e00,
   kNfsWrite = 0x4e01,
@@ -57,6 +59,8 @@ enum class TestProc : std::uint32_t {
 
 /// Longest DELAY: ten seconds.
 inline constexpr std::uint32_t kMaxDelayUs = 10'000'000;
+/// Most calls back of one CALLBACK.
+inline constexpr std::uint32_t kMaxCallsBack = 1'000;
 
 enum class HashStatus : std::uint32_t {
   kOk = 0,
