@@ -132,6 +132,7 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
   noexcept->std::same_as<std::byte*>;
   { q.send_room() }
   noexcept->std::same_as<std::uint32_t>;
+  { Q::kSendRoom } -> std::convertible_to<std::uint32_t>;
   { Q::kBindRoom } -> std::convertible_to<std::uint32_t>;
   { Q::kInvalidateRoom } -> std::convertible_to<std::uint32_t>;
   { q.receives_posted() }

@@ -44,7 +44,7 @@ template <dv::Provider P>
 SubmitOutcome Requester<P>::submit_general(const CallRequest& request) noexcept {
   const auto rpc_header = request.target->rpc_header();
   const std::size_t rpc_bytes = rpc_header.size() + request.arguments.size();
-  if (link_.qp->send_room() < kSendRoom) return SubmitOutcome::kSendQueueFull;
+  if (link_.qp->send_room() < P::Qp::kSendRoom) return SubmitOutcome::kSendQueueFull;
   Extras& extras = extras_[free_[free_count_ - 1]];
   if (!plan_chunks(request, rpc_header.size(), extras)) return SubmitOutcome::kTooLarge;
   // Reply chunk: only where the largest Reply might not fit (RFC 8166 §4.3.3).
@@ -155,7 +155,7 @@ SubmitOutcome Requester<P>::check_windows(const Extras& extras) const noexcept {
   if (segments > windows_.size()) return SubmitOutcome::kTooLarge;
   if (segments > windows_.free_count()) return SubmitOutcome::kNoBuffer;
   // Where the ring ends, what a binding or the Send leaves of it is lost.
-  const std::uint32_t room = (segments + 1) * P::Qp::kBindRoom + 2 * kSendRoom;
+  const std::uint32_t room = (segments + 1) * P::Qp::kBindRoom + 2 * P::Qp::kSendRoom;
   return link_.qp->send_room() < room ? SubmitOutcome::kSendQueueFull : SubmitOutcome::kPosted;
 }
 

@@ -294,7 +294,6 @@ class Requester final : public Connection {
   CancelOutcome abandon(Slot& slot, CallError verdict, Reclaim reclaim) noexcept;
   void ask_to_close() noexcept;
 
-  static constexpr std::uint32_t kSendRoom = 16;  // BBs: the longest WQE
   static inline const ChunkLists kNoLists;
 
   LoopContext<P>& loop_;

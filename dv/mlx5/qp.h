@@ -56,6 +56,7 @@ class alignas(64) Qp {
   Qp& operator=(const Qp&) = delete;
 
   /// What a request takes of send_room().
+  static constexpr std::uint32_t kSendRoom = 16;  // the longest WQE
   static constexpr std::uint32_t kBindRoom = kBindBbs;
   static constexpr std::uint32_t kInvalidateRoom = kInvalidateBbs;
 

@@ -49,6 +49,7 @@ class Qp {
   Qp& operator=(const Qp&) = delete;
 
   /// What a request takes of send_room().
+  static constexpr std::uint32_t kSendRoom = 1;
   static constexpr std::uint32_t kBindRoom = 1;
   static constexpr std::uint32_t kInvalidateRoom = 1;
 
