@@ -33,15 +33,20 @@ struct Progress {
   Turn* turn = nullptr;    // the one that is to submit
   rodeo::CallRequest request;
   std::uint64_t to_submit = 0;  // calls that are still to come
-  std::uint64_t done = 0;
   std::uint64_t failed = 0;
+  bool full = false;  // the window is; completions keep it so
 
   /// On the next connection. False when it takes no more.
   bool submit() noexcept {
-    if (turn->connection->submit(request) != rodeo::SubmitOutcome::kPosted) return false;
-    turn = turn->next;
+    const Turn* const now = std::exchange(turn, turn->next);
+    if (now->connection->submit(request) != rodeo::SubmitOutcome::kPosted) return false;
     --to_submit;
     return true;
+  }
+  [[nodiscard]] std::uint64_t outstanding() const noexcept {
+    std::uint64_t calls = 0;
+    for (const Turn& each : turns) calls += each.connection->in_flight();
+    return calls;
   }
 };
 
@@ -49,9 +54,8 @@ void answer(rodeo::Call& call, void*) noexcept { call.reply(); }
 
 void on_reply(void* context, const rodeo::Reply& reply) noexcept {
   auto& progress = *static_cast<Progress*>(context);
-  ++progress.done;
   if (!reply.ok()) ++progress.failed;
-  if (progress.to_submit != 0) static_cast<void>(progress.submit());
+  if (progress.to_submit != 0 && !progress.submit()) progress.full = false;
 }
 
 int complain(const rodeo::Error& error) {
@@ -105,17 +109,18 @@ rodeo::Result<rodeo::Connection*> connect(Ends& ends) {
 
 /// Keeps `window` calls out until `calls` are done. False when a reply stays away.
 bool run(Ends& ends, Progress& progress, std::uint64_t window, std::uint64_t calls) {
-  const std::uint64_t end = progress.done + calls;
   progress.to_submit = calls;
-  const std::uint64_t begun = end;
+  progress.full = false;
   std::uint64_t idle_turns = 0;
-  while (progress.done < end) {
-    // Only until the Responder has granted the window: from then on completions keep it full.
-    while (progress.to_submit != 0 && begun - progress.to_submit - progress.done < window && progress.submit()) {
+  while (progress.to_submit != 0 || progress.outstanding() != 0) {
+    // Until the Responder has granted the window.
+    while (!progress.full && progress.to_submit != 0) {
+      progress.full = progress.outstanding() >= window;
+      if (progress.full || !progress.submit()) break;
     }
-    const std::uint64_t before = progress.done;
+    const std::uint64_t before = progress.to_submit;
     ends.turn();
-    idle_turns = progress.done == before ? idle_turns + 1 : 0;
+    idle_turns = progress.to_submit == before ? idle_turns + 1 : 0;
     if (idle_turns > 1'000'000) return false;
   }
   return true;
