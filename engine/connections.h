@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/poll_loop.h"
@@ -47,6 +48,10 @@ class Connections {
   std::size_t process_events();
   /// Ends calls that have waited for too long, where it is time to look. Not from a callback of a call's.
   void sweep();
+  /// What is left of the links, for Calls of theirs that outlive the engine. Nothing runs any more.
+  [[nodiscard]] std::shared_ptr<void> take_links() {
+    return std::make_shared<std::map<dv::CmId, Managed>>(std::exchange(links_, {}));
+  }
   /// Milliseconds until sweep() has something to do; negative: it will not have.
   [[nodiscard]] int until_sweep() const;
   /// Whether process_events() should soon be called again.

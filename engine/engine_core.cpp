@@ -165,7 +165,8 @@ namespace {
 /// What deferred Calls that never came back may touch yet: each is kept until the process ends.
 void keep_for_ever(std::vector<std::shared_ptr<void>> things) {
   static std::mutex mutex;
-  static std::vector<std::shared_ptr<void>> kept;
+  // Never destroyed: other threads may run while the process exits.
+  static auto& kept = *new std::vector<std::shared_ptr<void>>;
   const std::scoped_lock lock(mutex);
   kept.insert(kept.end(), things.begin(), things.end());
 }
@@ -181,6 +182,7 @@ EngineCore<P>::~EngineCore() {
     if (loop->context().calls.out() != 0) touched.emplace_back(std::move(loop));
   }
   if (!touched.empty()) {
+    touched.emplace_back(connections_.take_links());
     touched.emplace_back(std::move(memory_));
     touched.emplace_back(std::move(eal_));
     keep_for_ever(std::move(touched));
