@@ -7,9 +7,9 @@
 
 // Hot path. Runs on: the core that rings the doorbell.
 //
-// The loop handles a Send of one inline segment itself, and another way in one that comes alone: that is what small
-// RPCs are made of. Whatever deviates in any way (another operation, no receive left that we know of, a full CQ, a
-// buffer of another region) goes to execute_one, which checks everything again and reports what is wrong.
+// The loop handles a Send of one inline segment itself, since that is what small RPCs are made of; one that comes alone
+// has a shorter way beside the loop. Whatever deviates in any way (another operation, no receive left that we know of,
+// a full CQ, a buffer of another region) goes to execute_one, which checks everything again and reports what is wrong.
 //
 // Line transfers dominate the cost: a message moves the lines of its receive buffer and its CQE from the peer's cache
 // to ours and back. Those of a doorbell's first messages are asked for at once, before anything else: alone, a message
@@ -44,6 +44,41 @@ using Word [[gnu::may_alias]] = std::uint64_t;
   }
   std::memcpy(to, from, kBlockBytes);
   if (length > kBlockBytes) std::memcpy(to + kBlockBytes, from + kBlockBytes, kBlockBytes);
+}
+
+/// What the first word of the Send at the consumer index is but for its DS; the index is in bits 40 to 55.
+[[nodiscard, gnu::always_inline]] inline std::uint64_t next_send_word(const SendEngine& engine) noexcept {
+  return (std::uint64_t{engine.consumer} << kIndexShift) | kSendWord | (std::uint64_t{engine.qpn} << 8);
+}
+
+/// The last word of the CQE for the peer's next message; the counter of its receive is in bits 16 to 31.
+[[nodiscard, gnu::always_inline]] inline std::uint64_t next_message_tail(const SendEngine& engine,
+                                                                         const CqWriter& cq) noexcept {
+  return (std::uint64_t{engine.peer_qpn} << 32) | (std::uint64_t{engine.receive_consumer} << 16) |
+         (MLX5_CQE_RESP_SEND << 4) | ((cq.producer & cq.count) != 0 ? 1U : 0U);
+}
+
+/// A Send of one inline segment, as its WQE says.
+struct InlineSend {
+  /// `expected`: the WQE's first word but for DS. One comparison checks opmod, index, opcode and QPN; what is left of
+  /// the word is DS.
+  [[gnu::always_inline]] InlineSend(const std::byte* wqe, std::uint64_t expected) noexcept
+      : ds(load_be64(wqe) ^ expected), length(load_be32(wqe + sizeof(mlx5_wqe_ctrl_seg)) ^ MLX5_INLINE_SEG) {}
+
+  [[nodiscard]] std::uint64_t used() const noexcept { return ds * mlx5::kDsBytes; }
+  /// Of whole blocks.
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    return (used() + mlx5::kBbBytes - 1) & ~std::uint64_t{mlx5::kBbBytes - 1};
+  }
+  /// False for whatever else the WQE may be.
+  [[nodiscard]] bool well_formed() const noexcept { return ds < kDsLimit && length + mlx5::kInlineOffset <= used(); }
+
+  std::uint64_t ds;
+  std::uint64_t length;  // far too long without the inline bit
+};
+
+[[nodiscard, gnu::always_inline]] inline bool signalled(const std::byte* wqe) noexcept {
+  return (std::to_integer<std::uint32_t>(wqe[kFlagsOffset]) & MLX5_WQE_CTRL_CQ_UPDATE) != 0;
 }
 
 /// A RESP_SEND CQE: the words that a consumer looks at. `tail` is the last one.
@@ -124,35 +159,28 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
       first + mlx5::kBbBytes * std::min<std::size_t>(static_cast<std::uint16_t>(producer - engine.consumer),
                                                      engine.sq_bbs - first_slot);
   const std::byte* wqe = first;
-  // What the first word of a Send is but for its DS; the index is in bits 40 to 55.
-  std::uint64_t expected =
-      (std::uint64_t{engine.consumer} << kIndexShift) | kSendWord | (std::uint64_t{engine.qpn} << 8);
+  std::uint64_t expected = next_send_word(engine);
   const mlx5_wqe_data_seg* const first_receive = &engine.receives[engine.receive_consumer & (engine.receive_wqes - 1)];
   const mlx5_wqe_data_seg* receive = first_receive;
   const mlx5_wqe_data_seg* const last_receive = receive + (usual.known() ? messages_at_most(engine, cq) : 0);
   mlx5_cqe64* cqe = &cq.cqes[cq.producer & (cq.count - 1)];
-  std::uint64_t tail = (std::uint64_t{engine.peer_qpn} << 32) | (std::uint64_t{engine.receive_consumer} << 16) |
-                       (MLX5_CQE_RESP_SEND << 4) | ((cq.producer & cq.count) != 0 ? 1U : 0U);
+  std::uint64_t tail = next_message_tail(engine, cq);
   while (wqe != end && receive != last_receive) {
-    // One comparison checks opmod, index, opcode and QPN; what is left of the word is DS.
-    const std::uint64_t ds = load_be64(wqe) ^ expected;
-    // Without the inline bit this is far too long.
-    const std::uint64_t length = load_be32(wqe + sizeof(mlx5_wqe_ctrl_seg)) ^ MLX5_INLINE_SEG;
-    const std::uint64_t used = ds * mlx5::kDsBytes;
-    if (ds >= kDsLimit || length + mlx5::kInlineOffset > used) [[unlikely]]
+    const InlineSend send(wqe, expected);
+    if (!send.well_formed()) [[unlikely]]
       break;
-    const std::uint64_t bytes = (used + mlx5::kBbBytes - 1) & ~std::uint64_t{mlx5::kBbBytes - 1};
+    const std::uint64_t bytes = send.bytes();
     const std::uint64_t offset = usual.find(*receive);
     if (offset > usual.last_offset || bytes > static_cast<std::size_t>(end - wqe)) [[unlikely]]
       break;
-    if ((std::to_integer<std::uint32_t>(wqe[kFlagsOffset]) & MLX5_WQE_CTRL_CQ_UPDATE) != 0) [[unlikely]] {
+    if (signalled(wqe)) [[unlikely]] {
       // Nothing can fail any more, and only this core looks there.
       if (!send_cq.has_room()) break;
       send_cq.put(MLX5_CQE_REQ, (std::uint32_t{MLX5_OPCODE_SEND} << 24) | engine.qpn,
                   static_cast<std::uint32_t>(expected >> kIndexShift) & 0xffffU, 0, 0, 0);
     }
-    copy_inline(usual.local + offset, wqe + mlx5::kInlineOffset, length);
-    put_message(*cqe, length, tail);
+    copy_inline(usual.local + offset, wqe + mlx5::kInlineOffset, send.length);
+    put_message(*cqe, send.length, tail);
     ++receive;
     ++cqe;
     tail += std::uint64_t{1} << 16U;
@@ -172,14 +200,9 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
   if (bbs > kLoneBbs) return false;
   const std::uint32_t slot = engine.consumer & (engine.sq_bbs - 1);
   const std::byte* const wqe = engine.sq + slot * std::size_t{mlx5::kBbBytes};
-  const std::uint64_t expected =
-      (std::uint64_t{engine.consumer} << kIndexShift) | kSendWord | (std::uint64_t{engine.qpn} << 8);
-  const std::uint64_t ds = load_be64(wqe) ^ expected;
-  const std::uint64_t length = load_be32(wqe + sizeof(mlx5_wqe_ctrl_seg)) ^ MLX5_INLINE_SEG;
-  const std::uint64_t used = ds * mlx5::kDsBytes;
-  if (ds >= kDsLimit || (used + mlx5::kBbBytes - 1) / mlx5::kBbBytes != bbs || length + mlx5::kInlineOffset > used ||
-      slot + bbs > engine.sq_bbs ||
-      (std::to_integer<std::uint32_t>(wqe[kFlagsOffset]) & MLX5_WQE_CTRL_CQ_UPDATE) != 0) {
+  const InlineSend send(wqe, next_send_word(engine));
+  if (!send.well_formed() || send.bytes() != bbs * std::uint64_t{mlx5::kBbBytes} || slot + bbs > engine.sq_bbs ||
+      signalled(wqe)) {
     return false;
   }
   CqWriter& cq = engine.outlet->cq;
@@ -191,10 +214,8 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
     return false;
   mlx5_cqe64& cqe = cq.cqes[cq.producer & (cq.count - 1)];
   prefetch_for_write(&cqe);
-  copy_inline(usual.local + offset, wqe + mlx5::kInlineOffset, length);
-  put_message(cqe, length,
-              (std::uint64_t{engine.peer_qpn} << 32) | (std::uint64_t{engine.receive_consumer} << 16) |
-                  (MLX5_CQE_RESP_SEND << 4) | ((cq.producer & cq.count) != 0 ? 1U : 0U));
+  copy_inline(usual.local + offset, wqe + mlx5::kInlineOffset, send.length);
+  put_message(cqe, send.length, next_message_tail(engine, cq));
   engine.consumer = producer;
   ++engine.receive_consumer;
   ++cq.producer;
