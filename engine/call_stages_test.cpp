@@ -107,15 +107,7 @@ class CallStages : public testing::Test {
     connection_ = pair_->connect();
     ASSERT_NE(connection_, nullptr);
   }
-  void TearDown() override {
-    pair_->client->stop();
-    pair_->until([&] { return pair_->server->connection_count() == 0; });
-    pair_->server->stop();
-    for (Engine* engine : {pair_->client.get(), pair_->server.get()}) {
-      const auto [ok, text] = engine->audit();
-      EXPECT_TRUE(ok) << text;
-    }
-  }
+  void TearDown() override { test::expect_all_home(*pair_); }
 
   void submit(CallRequest request, Seen& seen) {
     request.on_reply = Seen::on_reply;
@@ -195,6 +187,7 @@ TEST(DeferredCallTest, MayComeBackWhenItsEngineIsGone) {
     pair.server->stop(std::chrono::milliseconds(1));
   }
   // Nobody hears of it; under the address sanitizer this shows that the Call is still there.
+  EXPECT_EQ(server.deferred.get()->peer().kind, Peer::Kind::kProcess);
   server.deferred.get()->results().u32(7);
   server.deferred.reply();
   EXPECT_FALSE(server.deferred);

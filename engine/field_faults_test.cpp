@@ -60,23 +60,8 @@ const std::array<CallTarget, 3> kTargets{CallTarget(kProgram, 1, 0, Credential{}
                                          CallTarget(kProgram, 1, 1, Credential{}),
                                          CallTarget(kProgram, 1, 2, Credential{})};
 
-void expect_all_home(Pair& pair) {
-  pair.client->stop();
-  pair.until([&] { return pair.server->connection_count() == 0; });
-  pair.server->stop();
-  for (Engine* engine : {pair.client.get(), pair.server.get()}) {
-    const auto [ok, text] = engine->audit();
-    EXPECT_TRUE(ok) << text;
-  }
-}
-
-Seen call_once(Pair& pair, Connection& connection, CallRequest request) {
-  Seen seen;
-  request.on_reply = Seen::on_reply;
-  request.context = &seen;
-  EXPECT_EQ(connection.submit(request), SubmitOutcome::kPosted);
-  pair.until([&] { return seen.times != 0; });
-  EXPECT_EQ(seen.times, 1);
+Seen call_well(Pair& pair, Connection& connection, const CallRequest& request) {
+  Seen seen = test::call_once(pair, connection, request);
   EXPECT_EQ(seen.error, CallError::kNone);
   return seen;
 }
@@ -109,7 +94,7 @@ struct Edge {
     std::array<std::byte, 4> arguments{};
     store_be32(arguments.data(), static_cast<std::uint32_t>(length));
     const BulkSource bulk{4, source};
-    const Seen seen = call_once(
+    const Seen seen = call_well(
         pair, *connection, {.target = &kTargets[1], .arguments = arguments, .sources = {&bulk, 1}, .sinks = sinks});
     EXPECT_EQ(seen.accept_stat, AcceptStat::kSuccess);
     ASSERT_EQ(seen.written.size(), 1U);
@@ -165,7 +150,7 @@ TEST_P(Unaligned, ManySmallPiecesLandSideBySide) {  // F32
     sinks.push_back(edge.memory.subspan(at, i + 1));
     at += i + 2;
   }
-  const Seen seen = call_once(edge.pair, *edge.connection, {.target = &kTargets[2], .sinks = sinks, .max_results = 64});
+  const Seen seen = call_well(edge.pair, *edge.connection, {.target = &kTargets[2], .sinks = sinks, .max_results = 64});
   EXPECT_EQ(seen.accept_stat, AcceptStat::kSuccess);
   ASSERT_EQ(seen.written.size(), kPieces);
   for (std::size_t i = 0; i < kPieces; ++i) {
@@ -186,7 +171,7 @@ TEST(Overload, TenTimesTheGrantIsRefusedWithoutLossAndGoesOnLater) {  // F38
     config.credits = grant;
     Pair pair(add_program, config, config);
     Connection* connection = pair.connect(grant);
-    (void)call_once(pair, *connection, {.target = &kTargets[0]});
+    (void)call_well(pair, *connection, {.target = &kTargets[0]});
     std::deque<Seen> seen;
     const std::size_t wanted = std::size_t{10} * grant;
     int bursts = 0;
@@ -308,7 +293,7 @@ TEST(Connections, ThousandsThatComeAndGoLeaveNothing) {  // F30
   const auto cycles = [&](int count) {
     for (int i = 0; i < count; ++i) {
       Connection* connection = pair.connect(2);
-      (void)call_once(pair, *connection, {.target = &kTargets[0]});
+      (void)call_well(pair, *connection, {.target = &kTargets[0]});
       pair.client->disconnect(connection);
       pair.until([&] { return pair.client->connection_count() == 0 && pair.server->connection_count() == 0; });
     }
@@ -380,9 +365,9 @@ TEST(Connections, ALimitOfTheSystemIsNamedAndCostsNobodyElse) {  // F30
   }
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_NE(complaint.find("ulimit -n"), std::string::npos) << complaint;
-  for (Connection* connection : held) (void)call_once(pair, *connection, {.target = &kTargets[0]});
+  for (Connection* connection : held) (void)call_well(pair, *connection, {.target = &kTargets[0]});
   // With the limit gone, the next one comes.
-  (void)call_once(pair, *pair.connect(1), {.target = &kTargets[0]});
+  (void)call_well(pair, *pair.connect(1), {.target = &kTargets[0]});
   expect_all_home(pair);
 }
 

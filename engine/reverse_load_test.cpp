@@ -163,8 +163,7 @@ struct Rig {
   void expect_nothing_left() {
     pair.until([&] { return pair.server->connection_count() == 0 && pair.client->connection_count() == 0; });
     for (const Engine* engine : {pair.server.get(), pair.client.get()}) {
-      const auto [ok, text] = engine->audit();
-      EXPECT_TRUE(ok) << text;
+      test::expect_adds_up(*engine);
     }
   }
 
@@ -234,8 +233,7 @@ TEST(ReverseLoad, BothDirectionsAtOnceBetweenTwoLoops) {
   EXPECT_EQ(back.bad(), 0U);
   peers.clear();
   for (const Engine* engine : {pair.server.get(), pair.client.get()}) {
-    const auto [ok, text] = engine->audit();
-    EXPECT_TRUE(ok) << text;
+    test::expect_adds_up(*engine);
   }
 }
 

@@ -74,26 +74,6 @@ void forget(Call&, void*) noexcept {}
   return out;
 }
 
-void expect_all_home(Pair& pair) {
-  pair.client->stop();
-  pair.until([&] { return pair.server->connection_count() == 0; });
-  pair.server->stop();
-  for (Engine* engine : {pair.client.get(), pair.server.get()}) {
-    const auto [ok, text] = engine->audit();
-    EXPECT_TRUE(ok) << text;
-  }
-}
-
-Seen call_once(Pair& pair, Connection& connection, CallRequest request) {
-  Seen seen;
-  request.on_reply = Seen::on_reply;
-  request.context = &seen;
-  EXPECT_EQ(connection.submit(request), SubmitOutcome::kPosted);
-  pair.until([&] { return seen.times != 0; });
-  EXPECT_EQ(seen.times, 1);
-  return seen;
-}
-
 TEST(Rpc, ANullCallIsAnswered) {
   proves("R5531-12-1", "R8166-3.5-1");
   Pair pair(program());
@@ -367,8 +347,7 @@ TEST(Rpc, ALostConnectionEndsEveryCallOnceAndLosesNoBuffer) {
   }
   EXPECT_EQ(connection->submit({.target = &null_call}), SubmitOutcome::kClosed);
   pair.client->stop();
-  const auto [ok, text] = pair.client->audit();
-  EXPECT_TRUE(ok) << text;
+  test::expect_adds_up(*pair.client);
 }
 
 TEST(Rpc, WhyAConnectionWasRefusedIsToldWhole) {

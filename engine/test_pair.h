@@ -138,6 +138,30 @@ struct Seen {
   }
 };
 
+/// Makes one call and turns until it has ended.
+[[nodiscard]] inline Seen call_once(Pair& pair, Connection& connection, CallRequest request) {
+  Seen seen;
+  request.on_reply = Seen::on_reply;
+  request.context = &seen;
+  EXPECT_EQ(connection.submit(request), SubmitOutcome::kPosted);
+  pair.until([&] { return seen.times != 0; });
+  EXPECT_EQ(seen.times, 1);
+  return seen;
+}
+
+inline void expect_adds_up(const Engine& engine) {
+  const auto [ok, text] = engine.audit();
+  EXPECT_TRUE(ok) << text;
+}
+
+/// Stops both ends, the Requester first, and finds everything back in its place.
+inline void expect_all_home(Pair& pair) {
+  pair.client->stop();
+  pair.until([&] { return pair.server->connection_count() == 0; });
+  pair.server->stop();
+  for (const Engine* engine : {pair.client.get(), pair.server.get()}) expect_adds_up(*engine);
+}
+
 /// A Requester without an engine: it owns a QP and sends raw messages.
 class RawPeer {
  public:
