@@ -54,24 +54,23 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("rodeo ") + kVersion, "Print the version and exit");
   app.require_subcommand(1);
 
+  const auto add = [&](const char* name, const char* what, auto add_options, auto& options) {
+    CLI::App* command = app.add_subcommand(name, what);
+    add_options(*command, options);
+    return command;
+  };
   PingOptions ping;
-  CLI::App* ping_command = app.add_subcommand("ping", "One call at a time, with times");
-  add_ping_options(*ping_command, ping);
+  const auto* ping_command = add("ping", "One call at a time, with times", add_ping_options, ping);
   BenchOptions bench;
-  CLI::App* bench_command = app.add_subcommand("bench", "Rate and latency of many calls");
-  add_bench_options(*bench_command, bench);
+  const auto* bench_command = add("bench", "Rate and latency of many calls", add_bench_options, bench);
   SumOptions sum;
-  CLI::App* sum_command = app.add_subcommand("sum", "SHA-256 of files, computed by the engine");
-  add_sum_options(*sum_command, sum);
+  add("sum", "SHA-256 of files, computed by the engine", add_sum_options, sum);
   LsOptions ls;
-  CLI::App* ls_command = app.add_subcommand("ls", "What a directory of an NFS server holds");
-  add_ls_options(*ls_command, ls);
+  const auto* ls_command = add("ls", "What a directory of an NFS server holds", add_ls_options, ls);
   StatOptions stat;
-  CLI::App* stat_command = app.add_subcommand("stat", "Attributes of files of an NFS server");
-  add_stat_options(*stat_command, stat);
+  const auto* stat_command = add("stat", "Attributes of files of an NFS server", add_stat_options, stat);
   CpOptions cp;
-  CLI::App* cp_command = app.add_subcommand("cp", "Copy files to an NFS server, or from one");
-  add_cp_options(*cp_command, cp);
+  const auto* cp_command = add("cp", "Copy files to an NFS server, or from one", add_cp_options, cp);
 
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   remember_stop_signals();

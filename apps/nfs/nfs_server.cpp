@@ -49,7 +49,7 @@ void mnt(Call& call, void* context) noexcept {
   call.reply();
 }
 
-/// MOUNT's EXPORT: those that MNT gives here.
+/// MOUNT's EXPORT: those that everyone may mount.
 void list_exports(Call& call, void* context) noexcept {
   if (call.arguments().remaining() != 0) return call.reject(AcceptStat::kGarbageArgs);
   std::size_t most = 4;

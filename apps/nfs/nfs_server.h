@@ -8,8 +8,9 @@
 //   auto server = rodeo::nfs::NfsServer::add_to(engine, {{"/data", store->get(), {}}}, config.bulk_bytes);
 //
 // Clients get their first handle by MOUNT (apps/nfs/mount_server.h), which RFC 8267 leaves on TCP. For clients of our
-// own there is MOUNT's MNT on the same connection as well, of whole exports, and EXPORT, which lists them. Calls of a
-// peer that is no client of the export that a handle belongs to are answered NFS3ERR_ACCES.
+// own there is MOUNT's MNT on the same connection as well, of whole exports, and EXPORT, which lists those that
+// everyone may mount. Calls of a peer that is no client of the export that a handle belongs to are answered
+// NFS3ERR_ACCES.
 
 #include <cstddef>
 #include <memory>
