@@ -23,6 +23,7 @@ void DirectoryEntries::add(std::string_view name, MemoryInode* inode) {
 
 void DirectoryEntries::remove(std::string_view name) {
   const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return;
   const auto entry = found->second;
   by_name_.erase(found);
   in_order_.erase(entry);
