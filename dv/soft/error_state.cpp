@@ -10,7 +10,8 @@
 // flushed into our own send CQ, and not before the peer has said that it will never again touch this QP (remote_done),
 // or its process is gone, and all that it completed has been polled.
 //
-// Neither end needs a fence on its hot path for this: each looks at both state words once per doorbell.
+// Neither end needs a fence on its hot path for this, nor a look at the states: until progress() has seen that the peer
+// called for attention, an end goes on as if nothing had happened, as one does to which the news is still on its way.
 
 namespace rodeo::dv::soft {
 

@@ -225,8 +225,8 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
 }  // namespace
 
 void execute(SendEngine& engine) noexcept {
-  if (engine.gate != 0 || load_shared(engine.own->state) != kReady || load_shared(engine.peer->state) != kReady)
-      [[unlikely]] {
+  // Of what the peer does to either end's state, progress() tells the gate.
+  if (engine.gate != 0) [[unlikely]] {
     attend(engine);
     return;
   }
@@ -234,8 +234,6 @@ void execute(SendEngine& engine) noexcept {
 }
 
 void prefetch_peer(const SendEngine& engine) noexcept {
-  __builtin_prefetch(engine.own);
-  __builtin_prefetch(engine.peer);
   __builtin_prefetch(engine.receive_record);
   if (engine.receives == nullptr) return;
   __builtin_prefetch(&engine.receives[engine.receive_consumer & (engine.receive_wqes - 1)]);

@@ -154,6 +154,7 @@ Outcome execute_send(SendEngine& engine, const Wqe& wqe) noexcept {
       complete_receive(engine, cqe);
       store_shared<std::uint32_t>(engine.peer->state, kError);
       __atomic_fetch_add(&engine.outlet->peer.header().attention, 1, __ATOMIC_RELEASE);
+      engine.gate |= SendEngine::kPeerLost;
       return finish(engine, wqe, 0);
     }
   }
