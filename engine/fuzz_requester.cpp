@@ -109,7 +109,7 @@ class Session {
     }
     engine_.step();
     peer_.poll();
-    for (; seen_ < peer_.received.size(); ++seen_) take_call(peer_.received[seen_]);
+    for (; seen_ < peer_.received.size(); ++seen_) take_message(peer_.received[seen_]);
   }
 
   void submit(std::size_t i) {
@@ -140,7 +140,13 @@ class Session {
     check(sum <= reply.results.size() * 255, "octets");
   }
 
-  void take_call(const fuzz::Octets& message) {
+  void take_message(const fuzz::Octets& message) {
+    // The script may have made a Call in reverse direction, which is answered (RFC 8167), if only by an error.
+    const Direction direction = classify(message);
+    if (direction == Direction::kReply || direction == Direction::kError) {
+      return check(std::ranges::find(sent_xids_, load_be32(message.data())) != sent_xids_.end(),
+                   "an answer to what was not sent");
+    }
     TransportHeader header;
     ChunkLists lists;
     check(decode_call_header(message, header, lists) == HeaderOutcome::kOk, "our Call is malformed");
@@ -163,6 +169,7 @@ class Session {
         if (at + 16 <= message.size()) store_be64(message.data() + at + 8, segment.offset);
       }
     }
+    if (message.size() >= 4) sent_xids_.push_back(load_be32(message.data()));
     if (message.size() >= 12) most_granted_ = std::max(most_granted_, load_be32(message.data() + 8));
     peer_.send(message);
   }
@@ -193,7 +200,8 @@ class Session {
   Connection* connection_ = nullptr;
   std::uint32_t mask_ = 0;
   std::array<Made, kShapes.size()> made_;
-  std::vector<std::uint32_t> xids_;
+  std::vector<std::uint32_t> xids_;       // of our Calls
+  std::vector<std::uint32_t> sent_xids_;  // of the script's messages
   std::vector<Segment> segments_;
   std::size_t seen_ = 0;
   std::uint32_t most_granted_ = 1;
