@@ -362,19 +362,36 @@ def sum_escapes_odd_names_and_goes_on_after_files_it_cannot_read(stage):
     assert "missing: No such file or directory" in ours.stderr and "Is a directory" in ours.stderr, ours.stderr
 
 
+def drawn_in_slow_motion(engine, process, terminal):
+    """What a client draws on its terminal while its engine runs for some milliseconds at a time: a fast machine would be
+    done before there is anything to be seen."""
+    drawn = b""
+    os.set_blocking(terminal, False)
+    deadline = time.monotonic() + 2 * PATIENCE
+    while process.poll() is None:
+        assert time.monotonic() < deadline, drawn
+        engine.send_signal(signal.SIGSTOP)
+        time.sleep(0.15)
+        engine.send_signal(signal.SIGCONT)
+        time.sleep(0.015)
+        with contextlib.suppress(OSError):  # nothing there, or the terminal's end
+            drawn += os.read(terminal, 65536)
+    with contextlib.suppress(OSError):
+        while chunk := os.read(terminal, 65536):
+            drawn += chunk
+    os.close(terminal)
+    return drawn
+
+
 @case
 def sum_draws_a_progress_bar_on_a_terminal_only(stage):
-    stage.rodeod()
-    name = stage.file("large", 128 << 20)
+    engine = stage.rodeod()
+    name = stage.file("large", 64 << 20)
     ours, theirs = os.path.join(stage.folder, "ours"), pty.openpty()
     with open(ours, "w") as out:
         process = stage.start(RODEO, "sum", "--engine", "soft:test", name, stdout=out, stderr=theirs[1])
         os.close(theirs[1])
-        drawn = b""
-        with contextlib.suppress(OSError):  # the terminal's end is one
-            while chunk := os.read(theirs[0], 4096):
-                drawn += chunk
-        os.close(theirs[0])
+        drawn = drawn_in_slow_motion(engine, process, theirs[0])
         assert process.wait(PATIENCE) == 0
     with open(ours) as out:
         assert out.read() == stage.run("sha256sum", name).stdout
