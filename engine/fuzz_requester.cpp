@@ -169,9 +169,9 @@ class Session {
         if (at + 16 <= message.size()) store_be64(message.data() + at + 8, segment.offset);
       }
     }
+    if (!peer_.send(message)) return;
     if (message.size() >= 4) sent_xids_.push_back(load_be32(message.data()));
     if (message.size() >= 12) most_granted_ = std::max(most_granted_, load_be32(message.data() + 8));
-    peer_.send(message);
   }
 
   void write() {
@@ -181,7 +181,8 @@ class Session {
     if (segments_.empty() || octets.empty()) return;
     const Segment& segment = segments_[index % segments_.size()];
     if (segment.length < octets.size()) return;
-    peer_.write(octets, segment.handle, segment.offset + start % (segment.length - octets.size() + 1));
+    static_cast<void>(
+        peer_.write(octets, segment.handle, segment.offset + start % (segment.length - octets.size() + 1)));
   }
 
   void check_memory() {

@@ -116,8 +116,7 @@ class Session {
       for (std::size_t i = 0; i < lists.write_segment_count; ++i) allow(lists.write_segments[i]);
       for (const Segment& segment : lists.reply()) allow(segment);
     }
-    if (message.size() >= 4) xids_.push_back(load_be32(message.data()));
-    peer_.send(message);
+    if (peer_.send(message) && message.size() >= 4) xids_.push_back(load_be32(message.data()));
   }
 
   void allow(const Segment& segment) {

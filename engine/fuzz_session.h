@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,7 @@ class Peer {
   /// Before a connection comes in.
   void begin() {
     received.clear();
-    sent_ = 0;
+    sent_ = retired_ = 0;
     established_ = ended_ = deaf_ = false;
     std::fill(memory().begin(), memory().end(), kUntouched);
   }
@@ -84,20 +85,21 @@ class Peer {
   /// Receives nothing from now on, so that the engine meets a receiver that is not ready.
   void stop_receiving() noexcept { deaf_ = true; }
 
-  void send(std::span<const std::byte> message) {
-    if (qp_ == nullptr || ended_ || !established_) return;
-    std::byte* at = arena_.bytes().data() + kReceives * kBuffer + sent_++ % kSends * kBuffer;
-    const std::size_t size = std::min(message.size(), kBuffer);
-    std::copy_n(message.data(), size, at);
-    const dv::Sge sge{at, static_cast<std::uint32_t>(size), region_.lkey};
-    if (qp_->post_send({&sge, 1}, 1)) qp_->ring_doorbell();
+  /// False when nothing is sent: there is no connection, or each buffer still holds a message that waits for receives.
+  [[nodiscard]] bool send(std::span<const std::byte> message) {
+    const auto sge = fill(message.first(std::min(message.size(), kBuffer)));
+    if (!sge || !qp_->post_send({&*sge, 1}, kMessageToken)) return false;
+    ++sent_;
+    qp_->ring_doorbell();
+    return true;
   }
-  void write(std::span<const std::byte> octets, std::uint32_t handle, std::uint64_t offset) {
-    if (qp_ == nullptr || ended_ || !established_) return;
-    std::byte* at = arena_.bytes().data() + kReceives * kBuffer + sent_++ % kSends * kBuffer;
-    std::memcpy(at, octets.data(), octets.size());
-    const dv::Sge sge{at, static_cast<std::uint32_t>(octets.size()), region_.lkey};
-    if (qp_->post_write({&sge, 1}, {offset, handle}, 1)) qp_->ring_doorbell();
+  /// The same of an RDMA Write.
+  [[nodiscard]] bool write(std::span<const std::byte> octets, std::uint32_t handle, std::uint64_t offset) {
+    const auto sge = fill(octets);
+    if (!sge || !qp_->post_write({&*sge, 1}, {offset, handle}, kMessageToken)) return false;
+    ++sent_;
+    qp_->ring_doorbell();
+    return true;
   }
 
   void poll() {
@@ -106,7 +108,7 @@ class Peer {
     while (qp_ != nullptr && dv::poll_into(*group_, {&completion, 1}) != 0) {
       if (completion.status != dv::Status::kSuccess) ended_ = true;
       if (completion.kind == dv::CompletionKind::kSendQueue) {
-        qp_->retire_send(completion, [](dv::Token) {});
+        qp_->retire_send(completion, [this](dv::Token token) { retired_ += token == kMessageToken; });
         continue;
       }
       std::byte* buffer = qp_->take_receive(completion);
@@ -127,7 +129,7 @@ class Peer {
       device_->disconnect(id_);
       if (qp_ != nullptr) {
         device_->move_to_error(*qp_);
-        if (qp_->post_drain(1)) qp_->ring_doorbell();
+        if (qp_->post_drain(kDrainToken)) qp_->ring_doorbell();
       }
     }
     poll();
@@ -150,6 +152,17 @@ class Peer {
   std::vector<Octets> received;
 
  private:
+  static constexpr dv::Token kMessageToken = 1;
+  static constexpr dv::Token kDrainToken = 2;
+
+  /// The next send buffer with `octets`, at most kBuffer of them. None while the device may still read from it.
+  [[nodiscard]] std::optional<dv::Sge> fill(std::span<const std::byte> octets) noexcept {
+    if (qp_ == nullptr || ended_ || !established_ || sent_ - retired_ == kSends) return std::nullopt;
+    std::byte* at = arena_.bytes().data() + kReceives * kBuffer + sent_ % kSends * kBuffer;
+    std::copy(octets.begin(), octets.end(), at);
+    return dv::Sge{at, static_cast<std::uint32_t>(octets.size()), region_.lkey};
+  }
+
   void make_qp() {
     qp_ = must(device_->make_qp(id_, {.send_depth = 2 * kSends, .receive_depth = kReceives}));
     for (std::uint32_t i = 0; i < kReceives; ++i) {
@@ -188,6 +201,7 @@ class Peer {
   dv::CmId id_{};
   Octets private_data_;
   std::size_t sent_ = 0;
+  std::size_t retired_ = 0;  // of those sent
   bool established_ = false;
   bool ended_ = false;
   bool leaving_ = false;
