@@ -17,6 +17,7 @@
 #include "engine/link.h"
 #include "engine/memory.h"
 #include "engine/program_table.h"
+#include "engine/requester.h"
 
 namespace rodeo {
 
@@ -71,6 +72,7 @@ struct LoopContext {
   std::vector<Link<P>*> waiters;      // links that are to be looked at
   std::vector<Link<P>*> to_close;     // links that broke a rule, or could not be told that their peer did
   Responder<P>* responder = nullptr;  // the loop's own, for Requesters that are called themselves
+  Reply plain_reply;                  // of the call of ours that is being completed
   // For the control thread, which need not look at every link then.
   std::atomic<std::uint32_t> links_closed{0};         // ever; release: pairs with the control thread's acquire
   std::atomic<std::uint32_t> shortest_timeout_ms{0};  // of the calls ever made here; 0: none

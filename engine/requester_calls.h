@@ -17,9 +17,9 @@ template <dv::Provider P>
 SubmitOutcome Requester<P>::submit(const CallRequest& request, const CallOptions& options,
                                    CallHandle& handle) noexcept {
   if (options.xid != 0 && !choose_slot(options.xid)) return open() ? SubmitOutcome::kNoCredit : SubmitOutcome::kClosed;
+  const std::uint32_t index = first_free_;  // that the call takes
   const SubmitOutcome outcome = submit(request);
   if (outcome != SubmitOutcome::kPosted) return outcome;
-  const std::uint32_t index = free_[free_count_];  // the one that was just taken
   handle.xid = slots_[index].xid();
   ages_[index] = {.xid = handle.xid, .timeout_ms = options.timeout_ms, .since_ms = 0, .reclaim = options.reclaim};
   const std::uint32_t shortest = loop_.shortest_timeout_ms.load(std::memory_order_relaxed);
@@ -32,12 +32,16 @@ SubmitOutcome Requester<P>::submit(const CallRequest& request, const CallOptions
 /// Makes the next call have this XID. False when its slot is taken, or there is none.
 template <dv::Provider P>
 bool Requester<P>::choose_slot(std::uint32_t xid) noexcept {
-  const auto free = std::span(free_.get(), free_count_);
-  const auto found = std::ranges::find(free, xid & mask_);
-  if (found == free.end()) return false;
-  std::swap(*found, free.back());
-  slots_[xid & mask_].key = xid;
-  return true;
+  const std::uint32_t index = xid & mask_;
+  std::uint32_t* link = &first_free_;
+  for (std::uint32_t left = asked_ - in_flight_; left != 0; --left, link = &slots_[*link].next_free) {
+    if (*link != index) continue;
+    *link = slots_[index].next_free;
+    slots_[index].next_free = std::exchange(first_free_, index);
+    slots_[index].key = xid;
+    return true;
+  }
+  return false;
 }
 
 template <dv::Provider P>
@@ -45,7 +49,7 @@ SubmitOutcome Requester<P>::submit_general(const CallRequest& request) noexcept 
   const auto rpc_header = request.target->rpc_header();
   const std::size_t rpc_bytes = rpc_header.size() + request.arguments.size();
   if (link_.qp->send_room() < P::Qp::kSendRoom) return SubmitOutcome::kSendQueueFull;
-  Extras& extras = extras_[free_[free_count_ - 1]];
+  Extras& extras = extras_[first_free_];
   if (!plan_chunks(request, rpc_header.size(), extras)) return SubmitOutcome::kTooLarge;
   // Reply chunk: only where the largest Reply might not fit (RFC 8166 §4.3.3).
   const std::size_t reply_bytes = kAcceptedReplyBytes + request.max_results;

@@ -19,6 +19,7 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "engine/loop_context.h"
 #include "engine/requester.h"
@@ -28,7 +29,7 @@
 namespace rodeo {
 
 template <dv::Provider P>
-class Requester final : public Connection {
+class alignas(64) Requester final : public Connection {
  public:
   Requester(LoopContext<P>& loop, std::shared_ptr<Link<P>> link, std::uint32_t credits, std::uint32_t xid_seed)
       : loop_(loop),
@@ -37,16 +38,14 @@ class Requester final : public Connection {
         asked_be_(byte_swap(credits)),
         mask_(std::bit_ceil(credits) - 1),
         slots_(std::make_unique<Slot[]>(mask_ + 1)),
-        free_(std::make_unique<std::uint32_t[]>(credits)),
         extras_(std::make_unique_for_overwrite<Extras[]>(credits)),
         windows_(xid_seed),
         ages_(std::make_unique<Age[]>(credits)),
         keeps_(std::move(link)) {
     for (std::uint32_t i = 0; i < credits; ++i) {
-      free_[i] = credits - 1 - i;
       slots_[i].key = (xid_seed & ~mask_) | i;
+      slots_[i].next_free = i + 1;
     }
-    free_count_ = credits;
   }
 
   [[nodiscard]] SubmitOutcome submit(const CallRequest& request) noexcept override {
@@ -111,12 +110,12 @@ class Requester final : public Connection {
       if (slot.key == (kPlain | header.xid) && length >= kMinHeaderBytes + kAcceptedReplyBytes &&
           accepted_success(rpc, header.xid)) [[likely]] {
         heed(header.credit);
-        plain_reply_.results = {rpc + kAcceptedReplyBytes, length - kMinHeaderBytes - kAcceptedReplyBytes};
+        loop_.plain_reply.results = {rpc + kAcceptedReplyBytes, length - kMinHeaderBytes - kAcceptedReplyBytes};
         const ReplyHandler on_reply = slot.on_reply;
         void* context = slot.context;
         free_slot(slot, index);
         loop_.count(Count::kRepliesReceived);
-        on_reply(context, plain_reply_);
+        on_reply(context, loop_.plain_reply);
         return repost(buffer);
       }
     }
@@ -149,10 +148,11 @@ class Requester final : public Connection {
   static constexpr std::uint64_t kPlain = std::uint64_t{1} << 32U;
   static constexpr std::uint64_t kWithExtras = std::uint64_t{2} << 32U;
   static constexpr std::uint64_t kAbandoned = std::uint64_t{4} << 32U;  // the application has been told that it is over
-  struct Slot {
+  struct alignas(32) Slot {
     ReplyHandler on_reply = nullptr;
     void* context = nullptr;
     std::uint64_t key = 0;
+    std::uint32_t next_free = 0;  // while it is free
     [[nodiscard]] std::uint32_t xid() const noexcept { return static_cast<std::uint32_t>(key); }
     [[nodiscard]] bool has_extras() const noexcept { return (key & kWithExtras) != 0; }
     [[nodiscard]] bool abandoned() const noexcept { return (key & kAbandoned) != 0; }
@@ -213,7 +213,8 @@ class Requester final : public Connection {
 
   /// Returns the XID.
   [[gnu::always_inline]] std::uint32_t take_slot(const CallRequest& request, std::uint64_t kind) noexcept {
-    Slot& slot = slots_[free_[--free_count_]];
+    Slot& slot = slots_[first_free_];
+    first_free_ = slot.next_free;
     slot.on_reply = request.on_reply;
     slot.context = request.context;
     slot.key |= kind;
@@ -225,7 +226,7 @@ class Requester final : public Connection {
   [[gnu::always_inline]] void free_slot(Slot& slot, std::uint32_t index) noexcept {
     slot.key = slot.xid() + mask_ + 1;
     --in_flight_;
-    free_[free_count_++] = index;
+    slot.next_free = std::exchange(first_free_, index);
   }
 
   /// nullptr when no call has this XID.
@@ -304,15 +305,13 @@ class Requester final : public Connection {
   std::uint32_t granted_ = 1;  // by the latest Reply, as it stood there
   std::uint32_t in_flight_ = 0;
   std::uint32_t mask_;
-  std::uint32_t free_count_ = 0;
+  std::uint32_t first_free_ = 0;  // of the slots, last in first out; there is one as long as limit_ allows a call
   std::unique_ptr<Slot[]> slots_;
-  std::unique_ptr<std::uint32_t[]> free_;
   std::unique_ptr<Extras[]> extras_;  // by slot
   std::atomic<bool> open_{false};
   std::uint32_t plain_call_bytes_ = 0;  // longest call, and longest results, that need neither chunk nor buffer
   std::uint32_t plain_results_ = 0;
   std::uint32_t short_call_bytes_ = 0;  // longest call without arguments that submit() handles itself
-  Reply plain_reply_;                   // of the call that is being completed
   ChunkLists reply_lists_;              // scratch of on_uncommon
   Registration registration_ = Registration::kPoolKey;
   WindowPool windows_;
