@@ -86,7 +86,7 @@ const CallHeader& Call::header() const noexcept {
   if (call.recognised) (void)decode_call({call.payload, call.payload_bytes}, call.rpc);
   return call.rpc;
 }
-const Peer& Call::peer() const noexcept { return *core_of(*this).link->peer; }
+const Peer& Call::peer() const noexcept { return *core_of(*this).link->details->peer; }
 const ChunkLists& Call::chunks() const noexcept {
   const CallCore& call = core_of(*this);
   return call.chunks != nullptr ? call.chunks->lists : kNoChunks;
@@ -282,7 +282,7 @@ void Call::deny(AuthStat why) noexcept {
   call.auth_stat = why;
 }
 
-std::shared_ptr<Connection> Call::connection() const noexcept { return core_of(*this).link->calls_by.lock(); }
+std::shared_ptr<Connection> Call::connection() const noexcept { return core_of(*this).link->details->calls_by.lock(); }
 
 DeferredCall Call::defer() noexcept {
   deferred_in_stage = true;

@@ -246,7 +246,8 @@ void Connections<P>::on_established(const dv::CmEvent& event) {
   const PrivateData own = own_private_data(attempt->second.options.registration);
   const InlineThresholds thresholds = inline_thresholds(own, decode_private_data(event.private_data));
   Link<P>& link = *managed->second.link;
-  engine_.run_on_loop(link.loop, [&] { loops_[link.loop]->establish(link, thresholds.outgoing, thresholds.incoming); });
+  engine_.run_on_loop(link.details->loop,
+                      [&] { loops_[link.details->loop]->establish(link, thresholds.outgoing, thresholds.incoming); });
   attempt->second.established = true;
 }
 
@@ -272,19 +273,19 @@ Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, const Conn
                                  .receive_depth = credits + reverse + kReceiveSlack});
   if (!qp) return tl::unexpected(qp.error());
   Managed& managed = links_[id];
-  managed.link = std::make_shared<Link<P>>();
+  managed.link = Link<P>::make();
   managed.peer = std::make_unique<const Peer>(peer);
   link_count_.store(links_.size(), std::memory_order_relaxed);
   Link<P>& link = *managed.link;
   link.qp = *qp;
-  link.cm = id;
-  link.loop = loop;
+  link.details->cm = id;
+  link.details->loop = loop;
   link.opened_here = options != nullptr;
-  link.grant_limit = options != nullptr ? std::max(1U, reverse) : config_.credits;
-  link.peer = managed.peer.get();
+  link.details->grant_limit = options != nullptr ? std::max(1U, reverse) : config_.credits;
+  link.details->peer = managed.peer.get();
   Result<void> made;
   if (options != nullptr) {
-    link.reverse_programs = options->reverse_programs;
+    link.details->reverse_programs = options->reverse_programs;
     made = make_requester(id, managed, *options);
     link.requester = managed.requester.get();
   } else if (reverse != 0) {
@@ -292,7 +293,7 @@ Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, const Conn
     managed.requester->set_registration(Registration::kNone);
     link.reverse = managed.requester.get();
   }
-  link.calls_by = managed.requester;
+  link.details->calls_by = managed.requester;
   bool enough = false;
   engine_.run_on_loop(loop, [&] { enough = loops_[loop]->attach(link); });
   if (made && !enough) {
@@ -319,8 +320,9 @@ Result<void> Connections<P>::make_requester(dv::CmId id, Managed& managed, const
 template <dv::Provider P>
 void Connections<P>::make_requester(Managed& managed, std::uint32_t credits) {
   xid_seed_ = xid_seed_ * 1664525U + 1013904223U;
-  managed.requester =
-      std::make_shared<Requester<P>>(loops_[managed.link->loop]->context(), managed.link, credits, xid_seed_);
+  managed.requester = std::allocate_shared<Requester<P>>(pools::state_allocator<Requester<P>>(),
+                                                         loops_[managed.link->details->loop]->context(), managed.link,
+                                                         credits, xid_seed_);
   requesters_.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -339,7 +341,7 @@ void Connections<P>::close_link(dv::CmId id) {
   if (managed.closing) return;
   managed.closing = true;
   Link<P>& link = *managed.link;
-  engine_.run_on_loop(link.loop, [&] { loops_[link.loop]->begin_close(link); });
+  engine_.run_on_loop(link.details->loop, [&] { loops_[link.details->loop]->begin_close(link); });
 }
 
 template <dv::Provider P>
@@ -360,7 +362,7 @@ std::size_t Connections<P>::reap_closed() {
   std::size_t reaped = 0;
   for (auto it = links_.begin(); it != links_.end();) {
     // Acquire: pairs with the loop's release; it will not touch the link again.
-    if (!it->second.link->closed.load(std::memory_order_acquire)) {
+    if (!it->second.link->details->closed.load(std::memory_order_acquire)) {
       ++it;
       continue;
     }
@@ -417,7 +419,8 @@ void Connections<P>::sweep() {
     {
       const std::scoped_lock lock(mutex_);
       for (const auto& [id, managed] : links_) {
-        if (managed.requester != nullptr && managed.link->loop == loop) requesters.push_back(managed.requester.get());
+        if (managed.requester != nullptr && managed.link->details->loop == loop)
+          requesters.push_back(managed.requester.get());
       }
     }
     if (requesters.empty()) continue;

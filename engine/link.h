@@ -12,6 +12,7 @@
 
 #include "dv/device.h"
 #include "engine/call_core.h"
+#include "pools/state_memory.h"
 
 namespace rodeo {
 
@@ -22,6 +23,18 @@ enum class LinkState : std::uint8_t {
   kOpen,
   kDraining,  // in error: waits for its work requests to come back, and its Calls to be answered
   kClosed,    // the control thread may destroy it
+};
+
+/// What of a connection only the less usual needs.
+struct LinkDetails {
+  CallQueue waiting_for_queue;                  // replies and pulls that the send queue had no room for
+  std::uint32_t grant_limit = 1;                // most that the peer's Calls are granted
+  std::vector<std::uint32_t> reverse_programs;  // of `opened_here`: those that the peer may call
+  std::weak_ptr<Connection> calls_by;           // our own calls to this peer; empty where we make none
+  dv::CmId cm{};
+  std::size_t loop = 0;
+  std::atomic<bool> closed{false};  // release: pairs with the control thread's acquire
+  const Peer* peer = nullptr;       // who opened the connection; the control thread's, as long as the link has Calls
 };
 
 /// The part that does not depend on the provider.
@@ -41,34 +54,31 @@ struct LinkBase {
   bool in_waiters = false;
   bool in_to_close = false;
   bool own_calls_ended = false;
-  bool opened_here = false;       // we are the Requester, and Calls that come are in reverse direction (RFC 8167)
-  bool may_invalidate = false;    // a Reply may invalidate a key of its Call's: both ends said so (RFC 8797 §4.1)
-  CallQueue waiting_for_queue;    // replies and pulls that the send queue had no room for
-  std::uint32_t grant_limit = 1;  // most that the peer's Calls are granted
-  std::vector<std::uint32_t> reverse_programs;  // of `opened_here`: those that the peer may call
-  std::weak_ptr<Connection> calls_by;           // our own calls to this peer; empty where we make none
-  dv::CmId cm{};
-  std::size_t loop = 0;
-  std::atomic<bool> closed{false};  // release: pairs with the control thread's acquire
-  const Peer* peer = nullptr;       // who opened the connection; the control thread's, as long as the link has Calls
+  bool opened_here = false;     // we are the Requester, and Calls that come are in reverse direction (RFC 8167)
+  bool may_invalidate = false;  // a Reply may invalidate a key of its Call's: both ends said so (RFC 8797 §4.1)
+  const std::unique_ptr<LinkDetails> details = std::make_unique<LinkDetails>();
 
   /// Whether the peer was told that it may call us. One that calls all the same is answered as well.
-  [[nodiscard]] bool serves() const noexcept { return !opened_here || !reverse_programs.empty(); }
+  [[nodiscard]] bool serves() const noexcept { return !opened_here || !details->reverse_programs.empty(); }
   /// In reverse direction.
   [[nodiscard]] bool may_call(std::uint32_t program) const noexcept {
-    return std::ranges::find(reverse_programs, program) != reverse_programs.end();
+    return std::ranges::find(details->reverse_programs, program) != details->reverse_programs.end();
   }
 };
 
 template <dv::Provider P>
 class Requester;
 
+/// What each message needs of it is in its first line.
 template <dv::Provider P>
-struct Link : LinkBase {
+struct alignas(64) Link : LinkBase {
   typename P::Qp* qp = nullptr;
   Requester<P>* requester = nullptr;  // null: the peer opened the connection, and we are the Responder
   Requester<P>* reverse = nullptr;    // then: our calls in reverse direction, if any are to be made
   [[nodiscard]] Requester<P>* own_calls() const noexcept { return requester != nullptr ? requester : reverse; }
+  [[nodiscard]] static std::shared_ptr<Link> make() {
+    return std::allocate_shared<Link>(pools::state_allocator<Link>());
+  }
 };
 
 }  // namespace rodeo

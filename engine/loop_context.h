@@ -18,6 +18,7 @@
 #include "engine/memory.h"
 #include "engine/program_table.h"
 #include "engine/requester.h"
+#include "engine/transport_header.h"
 
 namespace rodeo {
 
@@ -72,7 +73,9 @@ struct LoopContext {
   std::vector<Link<P>*> waiters;      // links that are to be looked at
   std::vector<Link<P>*> to_close;     // links that broke a rule, or could not be told that their peer did
   Responder<P>* responder = nullptr;  // the loop's own, for Requesters that are called themselves
-  Reply plain_reply;                  // of the call of ours that is being completed
+  // Of the call of ours that is being completed: its Reply when it is plain, and the Reply's chunk lists when not.
+  Reply plain_reply;
+  ChunkLists reply_lists;
   // For the control thread, which need not look at every link then.
   std::atomic<std::uint32_t> links_closed{0};         // ever; release: pairs with the control thread's acquire
   std::atomic<std::uint32_t> shortest_timeout_ms{0};  // of the calls ever made here; 0: none
@@ -96,7 +99,7 @@ struct LoopContext {
   }
   void wait_for_queue(Link<P>& link, CallCore& call) noexcept {
     count(Count::kSendQueueWaits);
-    link.waiting_for_queue.push(&call);
+    link.details->waiting_for_queue.push(&call);
     call_again(link);
   }
   /// The loop looks at the link in its next turn: something waits there, or it is to be closed.

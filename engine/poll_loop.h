@@ -89,7 +89,7 @@ class PollLoop {
     const bool all = link.qp->receives_posted() == for_replies;
     // RFC 8167 §4.3: both directions take from one queue, which holds what both are granted.
     if (link.serves()) {
-      link.grant_target = std::min(kFirstReceives, link.grant_limit);
+      link.grant_target = std::min(kFirstReceives, link.details->grant_limit);
       responder_.credit().top_up(link);
     }
     link.qp->publish_receives();
@@ -293,8 +293,8 @@ class PollLoop {
     for (std::size_t i = 0; i < context_.waiters.size(); ++i) {
       Link<P>* link = context_.waiters[i];
       if (link->requester != nullptr) link->requester->retry_fences();
-      if (!link->waiting_for_queue.empty()) responder_.retry(*link);
-      if (link->waiting_for_queue.empty() && (link->requester == nullptr || !link->requester->fences_wait())) {
+      if (!link->details->waiting_for_queue.empty()) responder_.retry(*link);
+      if (link->details->waiting_for_queue.empty() && (link->requester == nullptr || !link->requester->fences_wait())) {
         link->in_waiters = false;
       } else {
         context_.waiters[kept++] = link;
@@ -358,7 +358,7 @@ class PollLoop {
     context_.count(Count::kConnectionsClosed);
     std::erase(context_.to_close, &link);
     link.state = LinkState::kClosed;
-    link.closed.store(true, std::memory_order_release);
+    link.details->closed.store(true, std::memory_order_release);
     context_.links_closed.fetch_add(1, std::memory_order_release);
   }
 

@@ -69,7 +69,7 @@ class ReceiveCredit {
  private:
   [[gnu::noinline, gnu::cold]] void retarget(Link<P>& link, std::uint32_t requested) noexcept {
     link.last_requested = requested;
-    link.grant_target = std::clamp(requested, 1U, link.grant_limit);
+    link.grant_target = std::clamp(requested, 1U, link.details->grant_limit);
     top_up(link);
   }
   [[gnu::noinline, gnu::cold]] void keep_back(Link<P>& link, std::byte* buffer) noexcept {

@@ -26,7 +26,7 @@ class ReplyCacheTest : public testing::Test {
   /// One Call, always the same but for who sends it.
   void call_from(const Peer& peer) {
     LinkBase link;
-    link.peer = &peer;
+    link.details->peer = &peer;
     CallCore call;
     call.link = &link;
     call.payload = payload_.data();

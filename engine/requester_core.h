@@ -25,6 +25,7 @@
 #include "engine/requester.h"
 #include "engine/transport_header.h"
 #include "engine/window_pool.h"
+#include "pools/state_memory.h"
 
 namespace rodeo {
 
@@ -34,14 +35,15 @@ class alignas(64) Requester final : public Connection {
   Requester(LoopContext<P>& loop, std::shared_ptr<Link<P>> link, std::uint32_t credits, std::uint32_t xid_seed)
       : loop_(loop),
         link_(*link),
-        asked_(credits),
         asked_be_(byte_swap(credits)),
         mask_(std::bit_ceil(credits) - 1),
-        slots_(std::make_unique<Slot[]>(mask_ + 1)),
+        asked_(credits),
+        slot_memory_(mask_ + 1),
         extras_(std::make_unique_for_overwrite<Extras[]>(credits)),
         windows_(xid_seed),
         ages_(std::make_unique<Age[]>(credits)),
         keeps_(std::move(link)) {
+    slots_ = slot_memory_.get();
     for (std::uint32_t i = 0; i < credits; ++i) {
       slots_[i].key = (xid_seed & ~mask_) | i;
       slots_[i].next_free = i + 1;
@@ -77,7 +79,7 @@ class alignas(64) Requester final : public Connection {
   [[nodiscard]] std::uint32_t reply_threshold() const noexcept override { return link_.incoming_threshold; }
   [[nodiscard]] Buffer make_buffer(std::size_t bytes) noexcept override { return loop_.memory.make_buffer(bytes); }
   [[nodiscard]] Registration registration() const noexcept override { return registration_; }
-  [[nodiscard]] std::size_t loop() const noexcept override { return link_.loop; }
+  [[nodiscard]] std::size_t loop() const noexcept override { return link_.details->loop; }
 
   [[nodiscard]] Link<P>& link() noexcept { return link_; }
   [[nodiscard]] std::uint32_t receives_wanted() const noexcept { return asked_; }
@@ -95,10 +97,7 @@ class alignas(64) Requester final : public Connection {
     open_.store(true, std::memory_order_release);
   }
 
-  void prefetch() const noexcept {
-    __builtin_prefetch(this);
-    __builtin_prefetch(reinterpret_cast<const char*>(this) + 64);
-  }
+  void prefetch() const noexcept { __builtin_prefetch(this); }
 
   /// A message in `buffer`, which goes back to the receive queue in the end.
   [[gnu::always_inline]] void on_message(std::byte* buffer, std::uint32_t length) noexcept {
@@ -263,7 +262,7 @@ class alignas(64) Requester final : public Connection {
   }
 
   [[nodiscard]] std::uint32_t index_of(const Slot& slot) const noexcept {
-    return static_cast<std::uint32_t>(&slot - slots_.get());
+    return static_cast<std::uint32_t>(&slot - slots_);
   }
 
   // requester_calls.h
@@ -297,22 +296,24 @@ class alignas(64) Requester final : public Connection {
 
   static inline const ChunkLists kNoLists;
 
+  // One line with what a plain call and its Reply need.
   LoopContext<P>& loop_;
   Link<P>& link_;
-  std::uint32_t asked_;  // credits asked for, and receives posted
+  Slot* slots_ = nullptr;
   std::uint32_t asked_be_;
   std::uint32_t limit_ = 0;    // while open; RFC 8166 §3.3.3: one until the first Reply
   std::uint32_t granted_ = 1;  // by the latest Reply, as it stood there
   std::uint32_t in_flight_ = 0;
   std::uint32_t mask_;
-  std::uint32_t first_free_ = 0;  // of the slots, last in first out; there is one as long as limit_ allows a call
-  std::unique_ptr<Slot[]> slots_;
+  std::uint32_t first_free_ = 0;        // of the slots, last in first out; there is one as long as limit_ allows a call
+  std::uint32_t short_call_bytes_ = 0;  // longest call without arguments that submit() handles itself
+  // Longest results, and longest call, that need neither chunk nor buffer.
+  std::uint32_t plain_results_ = 0;
+  std::uint32_t plain_call_bytes_ = 0;
+  std::uint32_t asked_;  // credits asked for, and receives posted
+  pools::StateArray<Slot> slot_memory_;
   std::unique_ptr<Extras[]> extras_;  // by slot
   std::atomic<bool> open_{false};
-  std::uint32_t plain_call_bytes_ = 0;  // longest call, and longest results, that need neither chunk nor buffer
-  std::uint32_t plain_results_ = 0;
-  std::uint32_t short_call_bytes_ = 0;  // longest call without arguments that submit() handles itself
-  ChunkLists reply_lists_;              // scratch of on_uncommon
   Registration registration_ = Registration::kPoolKey;
   WindowPool windows_;
   // Slots whose invalidations wait for room in the send queue, first in first out, through Extras::next_waiting.

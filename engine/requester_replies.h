@@ -34,7 +34,7 @@ namespace requester_replies {
 template <dv::Provider P>
 bool Requester<P>::on_uncommon(std::byte* message, std::uint32_t length) noexcept {
   TransportHeader header;
-  ChunkLists& lists = reply_lists_;
+  ChunkLists& lists = loop_.reply_lists;
   const HeaderOutcome outcome = decode_reply_header({message, length}, header, lists);
   if (outcome != HeaderOutcome::kOk) return on_bad_header(message, length, outcome);
   if (header.proc == Proc::kMsg && requester_replies::is_call(message, header.header_bytes, length)) [[unlikely]]

@@ -101,19 +101,19 @@ class Responder {
 
   /// The link's send queue may have room again.
   void retry(Link<P>& link) noexcept {
-    while (!link.waiting_for_queue.empty()) {
-      CallCore& call = *link.waiting_for_queue.front();
+    while (!link.details->waiting_for_queue.empty()) {
+      CallCore& call = *link.details->waiting_for_queue.front();
       if (link.state != LinkState::kOpen) {
-        link.waiting_for_queue.pop();
+        link.details->waiting_for_queue.pop();
         drop(call);
         continue;
       }
       if (call.pulling) {
         if (puller().post(call, present_chunk(call)) == ReadPuller<P>::Progress::kQueueFull) return;
-        link.waiting_for_queue.pop();
+        link.details->waiting_for_queue.pop();
       } else {
         if (!poster().post(call)) return;
-        link.waiting_for_queue.pop();
+        link.details->waiting_for_queue.pop();
         if (call.tokens_out == 0) finish(call);
       }
     }

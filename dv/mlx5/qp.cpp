@@ -42,7 +42,7 @@ Qp::Qp(const QpRings& rings)
       soft_(rings.soft),
       send_dbrec_(rings.send_dbrec != nullptr ? rings.send_dbrec : rings.dbrec + MLX5_SND_DBR),
       dbrec_(rings.dbrec),
-      rq_shadow_(std::make_unique<std::byte*[]>(std::max(1U, rings.rq_wqes))),
+      rq_shadow_(std::max(1U, rings.rq_wqes)),
       rq_mask_(std::max(1U, rings.rq_wqes) - 1),
       rq_wqes_(rings.rq_wqes),
       rq_(rings.rq),
@@ -52,7 +52,7 @@ Qp::Qp(const QpRings& rings)
       signal_every_(until_signal_),
       sq_bbs_(rings.sq_bbs),
       sq_(rings.sq),
-      signalled_(std::make_unique<Signalled[]>(rings.sq_bbs)),
+      signalled_(rings.sq_bbs),
       bf_reg_(rings.bf_reg),
       bf_bytes_(rings.bf_bytes) {}
 

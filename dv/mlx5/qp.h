@@ -24,6 +24,7 @@
 #include "dv/mlx5/wqe.h"
 #include "dv/provider.h"
 #include "pools/byte_order.h"
+#include "pools/state_memory.h"
 
 namespace rodeo::dv::soft {
 struct SendEngine;  // executes a send queue on the posting core
@@ -49,7 +50,7 @@ struct QpRings {
   soft::SendEngine* soft = nullptr;
 };
 
-class alignas(64) Qp {
+class alignas(64) Qp : public pools::InStateMemory {
  public:
   explicit Qp(const QpRings& rings);
   Qp(const Qp&) = delete;
@@ -286,7 +287,7 @@ class alignas(64) Qp {
   soft::SendEngine* soft_;
   Be32* send_dbrec_;
   Be32* dbrec_;
-  std::unique_ptr<std::byte*[]> rq_shadow_;
+  pools::StateArray<std::byte*> rq_shadow_;
   std::uint16_t producer_ = 0;  // in BBs, free running, as the device counts
   std::uint16_t consumer_ = 0;
   std::uint16_t rung_ = 0;
@@ -308,7 +309,7 @@ class alignas(64) Qp {
   std::uint32_t signal_every_;
   std::uint32_t sq_bbs_;
   std::byte* sq_;
-  std::unique_ptr<Signalled[]> signalled_;
+  pools::StateArray<Signalled> signalled_;
   // The MMIO doorbell, which the software HCA does not have.
   std::byte* bf_reg_;
   std::uint32_t bf_bytes_;

@@ -189,7 +189,7 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   store_shared<std::uint32_t>(context.state, kReady);
 
   SendEngine& engine = bundle->engine;
-  engine.sq = bundle->sq.data();
+  engine.sq = bundle->sq.get();
   engine.sq_bbs = sq_bbs;
   engine.outlet = &lane.outlet;
   engine.group = &group.soft;
@@ -199,7 +199,7 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   engine.rnr_interval_ns = std::uint64_t{options_.rnr_interval_us} * 1000;
   engine.receive_cq = lane.receive_cq.get();
   bundle->qp = std::make_unique<mlx5::Qp>(mlx5::QpRings{
-      .sq = bundle->sq.data(),
+      .sq = bundle->sq.get(),
       .sq_bbs = sq_bbs,
       .rq = view.receive_ring(slot, bundle->receive_wqes),
       .rq_wqes = bundle->receive_wqes,

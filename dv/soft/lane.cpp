@@ -2,23 +2,12 @@
 #include "dv/soft/lane.h"
 
 #include <algorithm>
-#include <cstring>
-#include <new>
 
 namespace rodeo::dv::soft {
 
 namespace {
 constexpr std::uint32_t kGroupQps = 16384;
-constexpr std::size_t kLineBytes = 64;
 }  // namespace
-
-Lines::Lines(std::size_t bytes) {
-  const std::size_t whole = (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(kLineBytes, whole));
-  if (data == nullptr) throw std::bad_alloc();
-  std::memset(data, 0, whole);
-  data_.reset(data);
-}
 
 void Lane::open_outlet(std::shared_ptr<Segment> peer_owner, std::shared_ptr<const PeerMemory> peer_memory) {
   peer_segment = std::move(peer_owner);
@@ -47,16 +36,16 @@ GroupState::GroupState(std::uint32_t number, std::uint32_t send_cqes)
       engine_slots(kGroupQps),
       cqes_(std::size_t{send_cqes} * sizeof(mlx5_cqe64)),
       cq_record_(sizeof(Be32[2])) {
-  auto* ring = reinterpret_cast<mlx5_cqe64*>(cqes_.data());
+  auto* ring = reinterpret_cast<mlx5_cqe64*>(cqes_.get());
   for (std::uint32_t i = 0; i < send_cqes; ++i) ring[i].op_own = static_cast<std::uint8_t>(MLX5_CQE_INVALID << 4);
-  auto* record = reinterpret_cast<Be32*>(cq_record_.data());
+  auto* record = reinterpret_cast<Be32*>(cq_record_.get());
   soft.send_cq.cqes = ring;
   soft.send_cq.consumer_record = record;
   soft.send_cq.count = send_cqes;
   soft.engines = std::make_unique<std::atomic<SendEngine*>[]>(kGroupQps);
   members_.push_back(std::make_unique<mlx5::PollGroup::Members>());
   poll_group = std::make_unique<mlx5::PollGroup>(
-      mlx5::CqRing{.cqes = cqes_.data(), .dbrec = record, .cqe_count = send_cqes}, &soft, members_.back().get());
+      mlx5::CqRing{.cqes = cqes_.get(), .dbrec = record, .cqe_count = send_cqes}, &soft, members_.back().get());
 }
 
 void GroupState::publish() {

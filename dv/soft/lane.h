@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "dv/mlx5/qp.h"
 #include "dv/soft/segment.h"
 #include "dv/soft/send_engine.h"
+#include "pools/state_memory.h"
 
 namespace rodeo::dv::soft {
 
@@ -43,18 +43,7 @@ class IndexPool {
 };
 
 /// Zeroed memory on cache lines of its own.
-class Lines {
- public:
-  Lines() = default;
-  explicit Lines(std::size_t bytes);
-  [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
-
- private:
-  struct Free {
-    void operator()(std::byte* p) const noexcept { std::free(p); }  // NOLINT: from aligned_alloc
-  };
-  std::unique_ptr<std::byte[], Free> data_;
-};
+using Lines = pools::StateArray<std::byte>;
 
 /// A peer's registered memory, as mapped here.
 struct PeerMemory {
@@ -82,7 +71,7 @@ struct Lane {
 };
 
 /// One QP and everything of it that only we touch.
-struct QpBundle {
+struct QpBundle : pools::InStateMemory {
   QpBundle(std::shared_ptr<Lane> owner, std::uint32_t slot_index) : lane(std::move(owner)), slot(slot_index) {}
   QpBundle(const QpBundle&) = delete;
   QpBundle& operator=(const QpBundle&) = delete;
