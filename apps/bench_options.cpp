@@ -85,6 +85,9 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--credits", options.credits, "Credits to ask for on each connection. 0: its share of the window")
       ->check(whole_number(0, 4096))
       ->group("Connection");
+  app.add_flag("--shared-receives", options.shared_receives,
+               "Let our connections share receive queues: faster with many of them on a core")
+      ->group("Connection");
   add_registration(
       app, options.registration,
       "How the engine reaches our memory: pool-key, one key for all; key-per-call; remote-invalidation, the "

@@ -33,6 +33,7 @@ struct BenchOptions {
   std::uint32_t inline_send_bytes = 4096;
   std::uint32_t inline_receive_bytes = 4096;
   std::uint32_t credits = 0;  // per connection; 0: its share of the window
+  bool shared_receives = false;
   bool no_hugepages = false;
   Registration registration = Registration::kAuto;
 

@@ -119,6 +119,7 @@ std::string bench_json(const BenchOptions& options, const BenchResult& result) {
                     {"inline_send", options.inline_send_bytes},
                     {"inline_receive", options.inline_receive_bytes},
                     {"credits", options.credits},
+                    {"shared_receives", options.shared_receives},
                     {"hugepages", !options.no_hugepages},
                     {"version", kVersion}};
   return report.dump() + "\n";

@@ -40,6 +40,7 @@ Config engine_config(const BenchOptions& options) {
   config.registration = options.registration;
   config.connections = options.connections;
   config.credits = options.credits != 0 ? options.credits : window_per_connection(options);
+  config.shared_receives = options.shared_receives;
   const std::size_t largest = largest_bytes(options.mix);
   config.bulk_bytes = std::max(config.bulk_bytes, (largest + kBulkHeadroom + 4095) & ~std::size_t{4095});
   const std::size_t pattern = (kPatternPeriod + largest + 63) & ~std::size_t{63};

@@ -72,6 +72,9 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
                  "Calls that one client may have outstanding from us, for what calls back (RFC 8167). 0: nothing does")
       ->check(whole_number(0, 1'024))
       ->group("Connections");
+  app.add_flag("--shared-receives", config.shared_receives,
+               "Let connections share receive queues: faster where a core serves many")
+      ->group("Connections");
   app.add_option("--inline-send", config.inline_send_bytes, "Largest message we send without chunks, 1K to 256K")
       ->transform(inline_threshold())
       ->group("Connections");

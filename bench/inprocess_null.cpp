@@ -74,10 +74,11 @@ struct Ends {
   }
 };
 
-rodeo::Result<Ends> open_ends(rodeo::dv::soft::Fabric& fabric, std::uint32_t connections) {
+rodeo::Result<Ends> open_ends(rodeo::dv::soft::Fabric& fabric, std::uint32_t connections, bool shared_receives) {
   rodeo::Config config;
   config.hugepages = false;
   config.connections = connections;
+  config.shared_receives = shared_receives;
   if (connections > 1) config.credits = 4;
   Ends ends;
   for (auto* end : {&ends.responder, &ends.requester}) {
@@ -132,13 +133,16 @@ int main(int argc, char** argv) {
   double calls = 100'000;
   double window = 16;
   double connections = 1;
-  if (const auto status = rodeo::bench::parse_flags(
-          argc, argv,
-          {{"--calls", &calls, 1, 1e12}, {"--window", &window, 1, 1024}, {"--connections", &connections, 1, 2000}})) {
+  double shared_receives = 0;
+  if (const auto status = rodeo::bench::parse_flags(argc, argv,
+                                                    {{"--calls", &calls, 1, 1e12},
+                                                     {"--window", &window, 1, 1024},
+                                                     {"--connections", &connections, 1, 2000},
+                                                     {"--shared-receives", &shared_receives, 0, 1}})) {
     return *status;
   }
   rodeo::dv::soft::Fabric fabric;
-  auto ends = open_ends(fabric, static_cast<std::uint32_t>(connections));
+  auto ends = open_ends(fabric, static_cast<std::uint32_t>(connections), shared_receives != 0);
   if (!ends) return complain(ends.error());
   Progress progress;
   while (progress.turns.size() < static_cast<std::size_t>(connections)) {

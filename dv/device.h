@@ -29,10 +29,10 @@ struct Capabilities {
   std::string name;              // "software HCA", "mlx5_0"
   std::uint32_t max_inline = 0;  // bytes of one inline Send
   std::uint32_t max_sges = 0;
-  std::uint32_t max_queue_depth = 0;  // receives of one QP
-  bool shared_receive_queue = false;
-  bool memory_windows = false;    // type 2B
-  std::uint32_t max_windows = 0;  // of one connection
+  std::uint32_t max_queue_depth = 0;      // receives of one QP
+  std::uint32_t max_shared_receives = 0;  // of a shared receive queue; 0: there is none
+  bool memory_windows = false;            // type 2B
+  std::uint32_t max_windows = 0;          // of one connection
   bool remote_invalidate = false;
   bool one_host = false;  // peers are processes of this host
   int numa_node = -1;     // -1: unknown or none
@@ -51,7 +51,7 @@ struct MemoryRegion {
 /// Queue sizes of one QP: work requests for the send side, posted receives for the receive side.
 struct QpSizes {
   std::uint32_t send_depth = 128;
-  std::uint32_t receive_depth = 64;
+  std::uint32_t receive_depth = 64;  // 0: the receives come from the shared receive queue of the group (Qp::srq)
 };
 
 /// Names a connection or a listener of one device. Never reused within a process.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 namespace rodeo::dv {
 
@@ -83,6 +84,25 @@ enum class WindowAccess : std::uint8_t { kRemoteRead, kRemoteWrite };
 using Token = std::uint32_t;
 inline constexpr Token kNoToken = 0;
 
+/// Receives that several queue pairs of one poll group take from, in the order in which messages come. A queue pair
+/// that is drained takes none any more; take_back() gives those that are left when all are. Runs on: the group's core.
+template <class S>
+concept SharedReceiveQueue = std::is_pointer_v<S> && requires(S s, void (*give)(std::byte*)) {
+  { s->publish() }
+  noexcept;
+  { s->take_back(give) }
+  noexcept;
+};
+
+/// That of a provider that has none: there never is one.
+class NoSrq {
+ public:
+  NoSrq() = delete;
+  void publish() noexcept {}
+  template <class F>
+  void take_back(F&&) noexcept {}
+};
+
 /// What the engine needs of a queue pair. Runs on: the one core that polls the QP's group.
 /// Every post returns false when the send queue has no room; nothing is half posted, and the caller waits for
 /// completions. Nothing reaches the device before ring_doorbell (Sends, Reads, Writes) or publish_receives.
@@ -128,6 +148,8 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
   noexcept;
   { q.prefetch_target(u32) }
   noexcept;
+  { q.srq() }
+  noexcept->SharedReceiveQueue;
   { q.take_receive(completion) }
   noexcept->std::same_as<std::byte*>;
   { q.send_room() }

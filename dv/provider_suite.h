@@ -100,6 +100,7 @@ struct End {
   std::vector<Completion> send_errors;
   std::vector<Token> tokens;
   std::vector<CmEvent> events;
+  std::vector<std::byte*> taken_back;  // of a shared receive queue, when its last connection was closed
 
   [[nodiscard]] std::byte* at(std::size_t offset) const { return memory->bytes().data() + offset; }
   [[nodiscard]] Sge sge(std::size_t offset, std::size_t length) const {

@@ -270,7 +270,7 @@ Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, const Conn
   // Each window may be bound and invalidated while all calls are out.
   const std::uint32_t windows = options != nullptr ? windows_of(*options) : 0;
   auto qp = device_.make_qp(id, {.send_depth = send_depth(credits) + 2 * windows + 2 * reverse,
-                                 .receive_depth = credits + reverse + kReceiveSlack});
+                                 .receive_depth = config_.shared_receives ? 0 : credits + reverse + kReceiveSlack});
   if (!qp) return tl::unexpected(qp.error());
   Managed& managed = links_[id];
   managed.link = Link<P>::make();
@@ -297,7 +297,8 @@ Result<void> Connections<P>::make_link(dv::CmId id, std::size_t loop, const Conn
   bool enough = false;
   engine_.run_on_loop(loop, [&] { enough = loops_[loop]->attach(link); });
   if (made && !enough) {
-    made = fail("connection", "there are not enough small buffers or Calls for its receives",
+    made = fail("connection",
+                "there are not enough small buffers, Calls, or places in a shared receive queue for its receives",
                 "raise --small-buffers or --connections, or lower --credits");
   }
   if (!made) close_link(id);
@@ -368,6 +369,10 @@ std::size_t Connections<P>::reap_closed() {
     }
     if (!it->second.closing) device_.disconnect(it->first);
     if (!it->second.refusal.empty()) device_.reject(it->first, {}, it->second.refusal);
+    if (config_.shared_receives) {
+      const std::size_t loop = it->second.link->details->loop;
+      engine_.run_on_loop(loop, [&] { loops_[loop]->empty_idle_shared(); });
+    }
     device_.destroy(it->first);
     if (it->second.requester != nullptr) requesters_.fetch_sub(1, std::memory_order_relaxed);
     if (it->second.handed_out) husks_.push_back(std::move(it->second));

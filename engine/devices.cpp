@@ -49,7 +49,7 @@ DeviceReport report_of(const dv::DeviceFacts& facts) {
   lines.push_back(fmt::format("memory windows of type 2B: {}{}; remote invalidation: {}; shared receive queue: {}",
                               yes_no(can.memory_windows),
                               can.memory_windows ? fmt::format(", {} a connection", can.max_windows) : "",
-                              yes_no(can.remote_invalidate), yes_no(can.shared_receive_queue)));
+                              yes_no(can.remote_invalidate), yes_no(can.max_shared_receives != 0)));
   lines.push_back(fmt::format("inline {} bytes, {} pieces a message, {} receives a queue pair", can.max_inline,
                               can.max_sges, can.max_queue_depth));
   if (facts.max_qps != 0) {

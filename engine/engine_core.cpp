@@ -52,6 +52,10 @@ Result<void> EngineCore<P>::prepare() {
                 fmt::format("{} credits and {} in reverse are not possible", config_.credits, config_.reverse_credits),
                 fmt::format("choose 1 to {}, both together", capabilities.max_queue_depth - kReceiveSlack));
   }
+  if (config_.shared_receives && capabilities.max_shared_receives == 0) {
+    return fail("shared receives", capabilities.name + " has no shared receive queue that we use",
+                "leave shared_receives (--shared-receives) off");
+  }
   if (config_.bulk_bytes < 4096 || config_.bulk_bytes > (std::size_t{1} << 29U)) {
     return fail("bulk buffers", std::to_string(config_.bulk_bytes) + " bytes each is not possible",
                 "choose 4096 to 536870912");

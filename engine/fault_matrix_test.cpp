@@ -16,6 +16,7 @@
 #include <random>
 
 #include "engine/fault_matrix.h"
+#include "engine/test_shared_receives.h"
 #include "pools/proves.h"
 
 namespace rodeo {
@@ -56,6 +57,7 @@ Registration matrix_registration = Registration::kPoolKey;
 
 [[nodiscard]] Config matrix_config() {
   Config config;
+  config.shared_receives = test::shared_receives();
   config.registration = matrix_registration;
   config.hugepages = false;
   config.credits = 16;

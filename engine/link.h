@@ -34,7 +34,10 @@ struct LinkDetails {
   dv::CmId cm{};
   std::size_t loop = 0;
   std::atomic<bool> closed{false};  // release: pairs with the control thread's acquire
-  const Peer* peer = nullptr;       // who opened the connection; the control thread's, as long as the link has Calls
+  /// Posted on its account, and taken by its messages and not posted again. Of a shared queue, whose messages they take
+  /// is another matter, but the sum of all links is what the queue has.
+  std::uint32_t receives = 0;
+  const Peer* peer = nullptr;  // who opened the connection; the control thread's, as long as the link has Calls
 };
 
 /// The part that does not depend on the provider.
@@ -69,12 +72,21 @@ struct LinkBase {
 template <dv::Provider P>
 class Requester;
 
+/// A shared receive queue, and what the loop knows of it. Runs on: the loop's core.
+template <dv::Provider P>
+struct SharedReceives {
+  typename P::Srq* srq = nullptr;
+  std::uint32_t links = 0;  // that are attached and take from it
+  std::uint32_t spare = 0;  // posted on the account of links that have gone
+};
+
 /// What each message needs of it is in its first line.
 template <dv::Provider P>
 struct alignas(64) Link : LinkBase {
   typename P::Qp* qp = nullptr;
-  Requester<P>* requester = nullptr;  // null: the peer opened the connection, and we are the Responder
-  Requester<P>* reverse = nullptr;    // then: our calls in reverse direction, if any are to be made
+  Requester<P>* requester = nullptr;    // null: the peer opened the connection, and we are the Responder
+  Requester<P>* reverse = nullptr;      // then: our calls in reverse direction, if any are to be made
+  SharedReceives<P>* shared = nullptr;  // where receives come from; null: the QP has its own
   [[nodiscard]] Requester<P>* own_calls() const noexcept { return requester != nullptr ? requester : reverse; }
   [[nodiscard]] static std::shared_ptr<Link> make() {
     return std::allocate_shared<Link>(pools::state_allocator<Link>());

@@ -70,7 +70,8 @@ struct LoopContext {
   std::vector<WorkRing*> workers;
   std::vector<Link<P>*> dirty;  // the first dirty_count: what has posted something since the last doorbell
   std::size_t dirty_count = 0;
-  std::vector<Link<P>*> waiters;      // links that are to be looked at
+  std::vector<Link<P>*> waiters;                           // links that are to be looked at
+  std::vector<std::unique_ptr<SharedReceives<P>>> shared;  // receive queues that links share
   std::vector<Link<P>*> to_close;     // links that broke a rule, or could not be told that their peer did
   Responder<P>* responder = nullptr;  // the loop's own, for Requesters that are called themselves
   // Of the call of ours that is being completed: its Reply when it is plain, and the Reply's chunk lists when not.
@@ -108,6 +109,34 @@ struct LoopContext {
     link.in_waiters = true;
     waiters.push_back(&link);
   }
+
+  /// One more receive on the link's account. False when there is no buffer for it, or no room.
+  [[nodiscard]] bool add_receive(Link<P>& link) noexcept {
+    if (link.shared != nullptr && link.shared->spare != 0) {
+      --link.shared->spare;
+    } else {
+      std::byte* buffer = memory.get_small(pools::Owner::kPosted);
+      if (buffer == nullptr) return false;
+      if (!link.qp->post_receive(buffer, limits.message_bytes, region.lkey)) {
+        memory.put_small(buffer);
+        return false;
+      }
+    }
+    ++link.details->receives;
+    return true;
+  }
+  /// `buffer`, of a receive that a message of the link has taken, is not posted again.
+  [[gnu::noinline, gnu::cold]] void drop_receive(Link<P>& link, std::byte* buffer) noexcept {
+    if (link.details->receives == 0 && link.shared != nullptr) {
+      // Its peer sent more than it was granted: this one is on another link's account.
+      link.qp->repost_receive(buffer);
+      memory.memory().small().set_owner(buffer, pools::Owner::kPosted);
+      return;
+    }
+    if (link.details->receives != 0) --link.details->receives;
+    memory.put_small(buffer);
+  }
+
   [[nodiscard]] dv::Sge sge(const std::byte* address, std::size_t length) const noexcept {
     return {address, static_cast<std::uint32_t>(length), region.lkey};
   }

@@ -77,23 +77,18 @@ class PollLoop {
     table_.insert(link.qp->qpn(), &link);
     ++links_;
     context_.count(Count::kConnectionsOpened);
+    if (link.qp->srq() != nullptr) join_shared(link);
     const std::uint32_t for_replies = link.own_calls() != nullptr ? link.own_calls()->receives_wanted() : 0;
-    for (std::uint32_t i = 0; i < for_replies; ++i) {
-      std::byte* buffer = context_.memory.get_small(pools::Owner::kPosted);
-      if (buffer == nullptr) break;
-      if (!link.qp->post_receive(buffer, context_.limits.message_bytes, context_.region.lkey)) {
-        context_.memory.put_small(buffer);
-        break;
-      }
-    }
-    const bool all = link.qp->receives_posted() == for_replies;
+    std::uint32_t left = for_replies;
+    while (left != 0 && context_.add_receive(link)) --left;
     // RFC 8167 §4.3: both directions take from one queue, which holds what both are granted.
     if (link.serves()) {
       link.grant_target = std::min(kFirstReceives, link.details->grant_limit);
       responder_.credit().top_up(link);
     }
     link.qp->publish_receives();
-    return all && (!link.serves() || link.held != 0);
+    publish_shared();
+    return left == 0 && (!link.serves() || link.held != 0);
   }
 
   void establish(Link<P>& link, std::uint32_t outgoing, std::uint32_t incoming) noexcept {
@@ -111,6 +106,16 @@ class PollLoop {
     if (link.own_calls() != nullptr) link.own_calls()->close();
     device_.move_to_error(*link.qp);
     draining_.push_back(&link);
+  }
+
+  /// Gives the buffers back that are left in shared receive queues which no link takes from. Before the last queue pair
+  /// that did so is destroyed.
+  void empty_idle_shared() noexcept {
+    std::erase_if(context_.shared, [&](const auto& shared) {
+      if (shared->links != 0) return false;
+      shared->srq->take_back([&](std::byte* buffer) { context_.memory.put_small(buffer); });
+      return true;
+    });
   }
 
   [[nodiscard]] LoopContext<P>& context() noexcept { return context_; }
@@ -314,7 +319,28 @@ class PollLoop {
     return n;
   }
 
+  void join_shared(Link<P>& link) {
+    const auto found =
+        std::ranges::find(context_.shared, link.qp->srq(), [](const auto& shared) { return shared->srq; });
+    link.shared = found != context_.shared.end()
+                      ? found->get()
+                      : context_.shared.emplace_back(new SharedReceives<P>{.srq = link.qp->srq()}).get();
+    ++link.shared->links;
+  }
+  /// The receives that the link has left there serve others.
+  void leave_shared(Link<P>& link) noexcept {
+    SharedReceives<P>& shared = *std::exchange(link.shared, nullptr);
+    --shared.links;
+    shared.spare += std::exchange(link.details->receives, 0);
+    context_.receive_slots += std::exchange(link.held, 0);
+  }
+  void publish_shared() noexcept {
+    for (const auto& shared : context_.shared) shared->srq->publish();
+  }
+
   void flush_queues() noexcept {
+    if (!context_.shared.empty()) [[unlikely]]
+      publish_shared();
     const auto dirty = std::span(context_.dirty).first(context_.dirty_count);
     if (dirty.size() > 1) {
       for (const Link<P>* link : dirty) link->qp->prefetch_doorbell();
@@ -323,7 +349,8 @@ class PollLoop {
     }
     for (Link<P>* link : dirty) {
       link->dirty = false;
-      link->qp->publish_receives();
+      if (link->shared == nullptr) [[likely]]
+        link->qp->publish_receives();
       link->qp->ring_doorbell();
     }
     context_.dirty_count = 0;
@@ -351,6 +378,7 @@ class PollLoop {
   }
 
   void detach(Link<P>& link) noexcept {
+    if (link.shared != nullptr) leave_shared(link);
     table_.erase(link.qp->qpn());
     if (expecting_ == &link) expecting_ = nullptr;
     std::erase(context_.waiters, &link);

@@ -28,13 +28,7 @@ class ReceiveCredit {
 
   /// Posts receives until the grant is what it should be, as far as Calls and buffers go.
   void top_up(Link<P>& link) noexcept {
-    while (link.held < link.grant_target && loop_.receive_slots != 0) {
-      std::byte* buffer = loop_.memory.get_small(pools::Owner::kPosted);
-      if (buffer == nullptr) break;
-      if (!link.qp->post_receive(buffer, loop_.limits.message_bytes, loop_.region.lkey)) {
-        loop_.memory.put_small(buffer);
-        break;
-      }
+    while (link.held < link.grant_target && loop_.receive_slots != 0 && loop_.add_receive(link)) {
       ++link.held;
       --loop_.receive_slots;
       loop_.mark_dirty(link);
@@ -60,7 +54,7 @@ class ReceiveCredit {
   /// A receive of a connection that is being closed: nothing is posted again. Of those that our own calls had, and of
   /// Calls' messages, either may come first.
   void retire(Link<P>& link, std::byte* buffer) noexcept {
-    loop_.memory.put_small(buffer);
+    loop_.drop_receive(link, buffer);
     if (link.held == 0) return;
     --link.held;
     ++loop_.receive_slots;
@@ -74,7 +68,7 @@ class ReceiveCredit {
   }
   [[gnu::noinline, gnu::cold]] void keep_back(Link<P>& link, std::byte* buffer) noexcept {
     --link.held;
-    loop_.memory.put_small(buffer);
+    loop_.drop_receive(link, buffer);
     ++loop_.receive_slots;
     update_grant(link);
   }

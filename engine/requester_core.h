@@ -256,7 +256,7 @@ class alignas(64) Requester final : public Connection {
 
   [[gnu::always_inline]] void repost(std::byte* buffer) noexcept {
     if (link_.state > LinkState::kOpen) [[unlikely]]
-      return loop_.memory.put_small(buffer);
+      return loop_.drop_receive(link_, buffer);
     link_.qp->repost_receive(buffer);
     loop_.mark_dirty(link_);
   }

@@ -54,6 +54,11 @@ struct Config {
   /// Calls in reverse direction (RFC 8167) that may be outstanding to each peer that opened a connection to us; as many
   /// more receives are posted for each. Zero: we never call back. See Call::connection().
   std::uint32_t reverse_credits = 0;
+  /// The connections of a poll loop take their receives from shared queues (with the software HCA, one for each poll
+  /// loop of each peer process) instead of each having its own. Grants and buffers are the same; a core that serves
+  /// many connections touches less memory, and one that serves few is a little slower. A peer that exceeds its grants
+  /// takes receives from its other connections.
+  bool shared_receives = false;
 
   /// Buffers of each kind in the pool, all cores together. Zero: from credits, `connections` and cores.
   std::size_t small_buffers = 0;

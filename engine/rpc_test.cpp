@@ -363,8 +363,9 @@ TEST(Rpc, WhyAConnectionWasRefusedIsToldWhole) {
     return !connection || *connection != nullptr;
   });
   EXPECT_EQ(why, pair.address +
-                     ": the engine there refused the connection: connection: there are not enough small buffers or "
-                     "Calls for its receives; raise --small-buffers or --connections, or lower --credits");
+                     ": the engine there refused the connection: connection: there are not enough small "
+                     "buffers, Calls, or places in a shared receive queue for its receives; raise --small-buffers or "
+                     "--connections, or lower --credits");
 }
 
 TEST(Rpc, WhyAConnectionWasLostIsTold) {

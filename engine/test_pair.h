@@ -17,6 +17,7 @@
 #include "dv/providers.h"
 #include "engine/private_data.h"
 #include "engine/rodeo.h"
+#include "engine/test_shared_receives.h"
 #include "engine/test_words.h"
 #include "engine/xdr_writer.h"
 #include "pools/arena.h"
@@ -41,6 +42,7 @@ class RuntimeDirectory {
 
 [[nodiscard]] inline Config small_config() {
   Config config;
+  config.shared_receives = shared_receives();
   config.hugepages = false;
   config.credits = 16;
   config.connections = 4;

@@ -13,6 +13,7 @@ namespace rodeo::dv::mlx5 {
 struct Provider {
   using Qp = mlx5::Qp;
   using PollGroup = mlx5::PollGroup;
+  using Srq = mlx5::Srq;
 };
 static_assert(dv::Provider<Provider>);
 

@@ -42,19 +42,23 @@ Qp::Qp(const QpRings& rings)
       soft_(rings.soft),
       send_dbrec_(rings.send_dbrec != nullptr ? rings.send_dbrec : rings.dbrec + MLX5_SND_DBR),
       dbrec_(rings.dbrec),
-      rq_shadow_(std::max(1U, rings.rq_wqes)),
+      srq_(rings.srq),
       rq_mask_(std::max(1U, rings.rq_wqes) - 1),
       rq_wqes_(rings.rq_wqes),
       rq_(rings.rq),
       until_signal_(std::max(1U, rings.sq_bbs / 4)),
       max_inline_(std::min(rings.max_inline, (kMaxDs - 1) * kDsBytes - kInlineHeaderBytes)),
       qpn_(rings.qpn),
+      shadow_memory_(std::max(1U, rings.rq_wqes)),
       signal_every_(until_signal_),
       sq_bbs_(rings.sq_bbs),
       sq_(rings.sq),
       signalled_(rings.sq_bbs),
       bf_reg_(rings.bf_reg),
-      bf_bytes_(rings.bf_bytes) {}
+      bf_bytes_(rings.bf_bytes) {
+  rq_shadow_ = shadow_memory_.get();
+  if (srq_ != nullptr) rq_tail_ = static_cast<std::uint16_t>(rq_head_ - 1);  // a number that no WQE of the SRQ has
+}
 
 void Qp::plan() noexcept { planned_ = plain_ = next_fence_ == std::byte{0} ? std::min(room_, until_signal_ - 1) : 0; }
 

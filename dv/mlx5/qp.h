@@ -12,6 +12,8 @@
 //    per quarter of the ring, so that the ring can never fill up with requests of which no completion will tell.
 //  - The receive ring keeps a private shadow of the buffer addresses. A slot that gets the same buffer again is not
 //    written, so its cache line stays shared with the device, and what a peer scribbles there is never believed.
+//  - Receives from a shared receive queue take the ways that are unlikely with a ring of our own, at no cost to it: the
+//    ring is then empty but for one receive that no message can come in, and which a flush gives back.
 //
 // The software HCA consumes these very rings; `soft` is then set and one predictable branch at the doorbell calls it.
 
@@ -21,6 +23,7 @@
 #include <utility>
 
 #include "dv/barriers.h"
+#include "dv/mlx5/srq.h"
 #include "dv/mlx5/wqe.h"
 #include "dv/provider.h"
 #include "pools/byte_order.h"
@@ -40,7 +43,8 @@ struct QpRings {
   std::byte* sq = nullptr;
   std::uint32_t sq_bbs = 0;
   std::byte* rq = nullptr;
-  std::uint32_t rq_wqes = 0;   // 0: receives come from a shared receive queue
+  std::uint32_t rq_wqes = 0;  // 0: receives come from `srq`
+  Srq* srq = nullptr;
   Be32* dbrec = nullptr;       // [0] receive, [1] send
   Be32* send_dbrec = nullptr;  // where the send record is not at dbrec[1]: the software HCA keeps it private
   std::byte* bf_reg = nullptr;
@@ -153,9 +157,9 @@ class alignas(64) Qp : public pools::InStateMemory {
   }
 
   /// One buffer for a message of the peer. False when the ring is full. Not visible before publish_receives.
-  [[gnu::always_inline]] bool post_receive(std::byte* buffer, std::uint32_t length, std::uint32_t lkey) noexcept {
-    if (receives_posted() == rq_wqes_) [[unlikely]]
-      return false;
+  [[nodiscard]] bool post_receive(std::byte* buffer, std::uint32_t length, std::uint32_t lkey) noexcept {
+    if (srq_ != nullptr) return srq_->post_receive(buffer, length, lkey);
+    if (receives_posted() == rq_wqes_) return false;
     receive_bytes_ = length;
     receive_lkey_ = lkey;
     repost_receive(buffer);
@@ -165,7 +169,7 @@ class alignas(64) Qp : public pools::InStateMemory {
   /// post_receive: there is room for it.
   [[gnu::always_inline]] void repost_receive(std::byte* buffer) noexcept {
     if (rq_shadow_[rq_head_ & rq_mask_] != buffer) [[unlikely]]
-      write_receive(buffer);
+      return write_receive(buffer);
     ++rq_head_;
   }
   [[gnu::always_inline]] void publish_receives() noexcept {
@@ -176,11 +180,12 @@ class alignas(64) Qp : public pools::InStateMemory {
   }
 
   /// The buffer of a receive completion, or nullptr when the completion does not match what is posted (a forged or
-  /// stale CQE): RC receives complete in posting order.
+  /// stale CQE): RC receives complete in posting order, and those of a shared receive queue in any. nullptr, too, where
+  /// a flush says that no more will come from there.
   [[nodiscard, gnu::always_inline]] std::byte* take_receive(const Completion& completion) noexcept {
     const std::uint16_t tail = rq_tail_;
     if (completion.wqe_counter() != tail || tail == rq_head_) [[unlikely]]
-      return nullptr;
+      return take_shared(completion.wqe_counter());
     rq_tail_ = static_cast<std::uint16_t>(tail + 1);
     return rq_shadow_[tail & rq_mask_];
   }
@@ -188,13 +193,16 @@ class alignas(64) Qp : public pools::InStateMemory {
   [[nodiscard]] std::uint16_t receive_tail() const noexcept { return rq_tail_; }
   [[nodiscard]] std::uint16_t receive_head() const noexcept { return rq_head_; }
 
+  /// Where receives come from; nullptr where the QP has a ring of its own. What is posted there is published there.
+  [[nodiscard]] Srq* srq() const noexcept { return srq_; }
+
   // For a core with many connections, whose state is rarely in its nearest cache. Each asks for what the one before
   // had to be there for, so run one over a whole burst before the next.
 
-  /// The QP itself.
+  /// The QP itself: what messages and Sends need of it.
   [[gnu::always_inline]] void prefetch_self() const noexcept {
-    const auto* bytes = reinterpret_cast<const char*>(this);
-    for (std::size_t at = 0; at < sizeof(Qp); at += 64) __builtin_prefetch(bytes + at);
+    __builtin_prefetch(this);
+    __builtin_prefetch(reinterpret_cast<const char*>(this) + 64);
   }
   /// The next WQE, to be written.
   [[gnu::always_inline]] void prefetch_next_send() const noexcept {
@@ -212,6 +220,7 @@ class alignas(64) Qp : public pools::InStateMemory {
 
   /// Fetches the buffer that the next receive completion will name.
   [[gnu::always_inline]] void prefetch_next_receive() const noexcept {
+    if (srq_ != nullptr) return srq_->prefetch_next();
     // As a number: where nothing is posted it is null, and no pointer may be computed from that.
     const auto buffer = reinterpret_cast<std::uintptr_t>(rq_shadow_[rq_tail_ & rq_mask_]);
     __builtin_prefetch(reinterpret_cast<const void*>(buffer));
@@ -262,8 +271,13 @@ class alignas(64) Qp : public pools::InStateMemory {
   /// A Send that may have to be signalled or fenced, or for which there may be no room: nullptr.
   [[nodiscard, gnu::noinline]] std::byte* post_signalled_send(std::uint32_t length) noexcept;
 
+  [[nodiscard, gnu::noinline]] std::byte* take_shared(std::uint16_t index) noexcept {
+    return srq_ != nullptr ? srq_->take(index) : nullptr;
+  }
+  /// Posts a buffer that the ring does not hold at its head.
   [[gnu::noinline]] void write_receive(std::byte* buffer) noexcept {
-    const std::uint32_t slot = rq_head_ & rq_mask_;
+    if (srq_ != nullptr) return srq_->repost(buffer);
+    const std::uint32_t slot = rq_head_++ & rq_mask_;
     rq_shadow_[slot] = buffer;
     auto* data = reinterpret_cast<mlx5_wqe_data_seg*>(rq_ + slot * std::size_t{kReceiveStride});
     data->byte_count = htobe32(receive_bytes_);
@@ -287,7 +301,8 @@ class alignas(64) Qp : public pools::InStateMemory {
   soft::SendEngine* soft_;
   Be32* send_dbrec_;
   Be32* dbrec_;
-  pools::StateArray<std::byte*> rq_shadow_;
+  std::byte** rq_shadow_;
+  Srq* srq_;
   std::uint16_t producer_ = 0;  // in BBs, free running, as the device counts
   std::uint16_t consumer_ = 0;
   std::uint16_t rung_ = 0;
@@ -306,6 +321,7 @@ class alignas(64) Qp : public pools::InStateMemory {
   std::uint32_t max_inline_;
   std::uint32_t qpn_;
   // Now and then.
+  pools::StateArray<std::byte*> shadow_memory_;
   std::uint32_t signal_every_;
   std::uint32_t sq_bbs_;
   std::byte* sq_;

@@ -15,6 +15,7 @@ inline constexpr std::uint32_t kBbBytes = 64;
 inline constexpr std::uint32_t kDsBytes = 16;
 inline constexpr std::uint32_t kMaxDs = 60;  // of 63; drivers keep a margin
 inline constexpr std::uint32_t kReceiveStride = 16;
+inline constexpr std::uint32_t kSharedReceiveStride = 32;  // a next segment goes first
 inline constexpr std::uint32_t kInlineHeaderBytes = 4;
 inline constexpr std::uint32_t kInlineOffset = sizeof(mlx5_wqe_ctrl_seg) + kInlineHeaderBytes;  // of a SEND's data
 

@@ -160,7 +160,6 @@ TEST_F(CmGarbage, RequestsThatMakeNoSenseAreRefused) {
       {"an index beyond the lane", [](CmMessage& m) { m.qp.index = soft::kLaneQps; }},
       {"QPN 0", [](CmMessage& m) { m.qp.qpn = 0; }},
       {"a QPN of 25 bits", [](CmMessage& m) { m.qp.qpn = 1U << 24; }},
-      {"no receives", [](CmMessage& m) { m.qp.receive_wqes = 0; }},
       {"receives that are no power of two", [](CmMessage& m) { m.qp.receive_wqes = 63; }},
       {"more receives than fit", [](CmMessage& m) { m.qp.receive_wqes = 2 * soft::kMaxReceives; }},
       {"too much private data", [](CmMessage& m) { m.private_length = soft::kMaxRequestData + 1; }},

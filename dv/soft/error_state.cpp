@@ -200,13 +200,30 @@ void enter_error(SendEngine& engine, bool both) noexcept {
   link_waiting(engine);
 }
 
+namespace {
+
+/// The first time that the engine runs.
+void begin(SendEngine& engine) noexcept {
+  engine.gate &= ~SendEngine::kUnconnected;
+  if (!engine.shares) return;
+  engine.gate |= SendEngine::kShared;
+  // The peer begins its queue anew when no QP of it takes part, so that no engine of ours but this can have looked.
+  ReceiveQueue& shared = engine.outlet->shared;
+  const std::uint32_t restarts = load_shared(engine.outlet->peer.shared_record().restarts);
+  if (restarts == shared.restarts) return;
+  shared.restarts = restarts;
+  shared.consumer = shared.seen = shared.index = 0;
+}
+
+}  // namespace
+
 bool ready_to_run(SendEngine& engine) noexcept {
   if ((engine.gate & SendEngine::kInError) != 0) {
     flush_send_queue(engine);
     return false;
   }
   if (!engine.connected.load(std::memory_order_acquire)) return false;
-  engine.gate &= ~SendEngine::kUnconnected;
+  if ((engine.gate & SendEngine::kUnconnected) != 0) begin(engine);
   if (load_shared(engine.own->state) != kReady) {
     enter_error(engine, false);
     return false;

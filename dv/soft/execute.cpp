@@ -51,11 +51,11 @@ using Word [[gnu::may_alias]] = std::uint64_t;
   return (std::uint64_t{engine.consumer} << kIndexShift) | kSendWord | (std::uint64_t{engine.qpn} << 8);
 }
 
-/// The last word of the CQE for the peer's next message; the counter of its receive is in bits 16 to 31.
-[[nodiscard, gnu::always_inline]] inline std::uint64_t next_message_tail(const SendEngine& engine,
-                                                                         const CqWriter& cq) noexcept {
-  return (std::uint64_t{engine.peer_qpn} << 32) | (std::uint64_t{engine.receive_consumer} << 16) |
-         (MLX5_CQE_RESP_SEND << 4) | ((cq.producer & cq.count) != 0 ? 1U : 0U);
+/// The last word of the CQE for the peer's next message; the counter or index of its receive is in bits 16 to 31.
+[[nodiscard, gnu::always_inline]] inline std::uint64_t next_message_tail(const SendEngine& engine, const CqWriter& cq,
+                                                                         std::uint16_t receive) noexcept {
+  return (std::uint64_t{engine.peer_qpn} << 32) | (std::uint64_t{receive} << 16) | (MLX5_CQE_RESP_SEND << 4) |
+         ((cq.producer & cq.count) != 0 ? 1U : 0U);
 }
 
 /// A Send of one inline segment, as its WQE says.
@@ -91,11 +91,11 @@ struct InlineSend {
 
 /// Where receives lead, as long as they look like the last one that execute_one has checked, and any inline Send fits.
 struct UsualReceive {
-  explicit UsualReceive(const SendEngine& engine) noexcept {
-    const std::uint32_t room = byte_swap(static_cast<std::uint32_t>(engine.usual_receive));
+  explicit UsualReceive(const ReceiveQueue& receives) noexcept {
+    const std::uint32_t room = byte_swap(static_cast<std::uint32_t>(receives.usual));
     if (room < kDsLimit * mlx5::kDsBytes) return;
-    const Region& region = *engine.receive_region;
-    head = engine.usual_receive;
+    const Region& region = *receives.region;
+    head = receives.usual;
     address = region.address;
     last_offset = region.length - room;
     local = region.local;
@@ -117,30 +117,33 @@ struct UsualReceive {
   std::byte* local = nullptr;
 };
 
-/// The lines of the message after `messages` more, and of its CQE, which is the `ahead`th from now.
-[[gnu::always_inline]] inline void prefetch_message(const SendEngine& engine, std::uint32_t messages,
-                                                    std::uint32_t ahead) noexcept {
-  const Region& region = *engine.receive_region;
-  const auto slot = static_cast<std::uint16_t>(engine.receive_consumer + messages) & (engine.receive_wqes - 1);
+/// The lines of a message to `receive`, and of its CQE, which is the `ahead`th from now.
+[[gnu::always_inline]] inline void prefetch_message(const SendEngine& engine, const Region& region,
+                                                    const mlx5_wqe_data_seg& receive, std::uint32_t ahead) noexcept {
   // As integers: slots that were never posted hold nonsense.
-  const std::uint64_t buffer = byte_swap(std::uint64_t{engine.receives[slot].addr}) +
-                               reinterpret_cast<std::uintptr_t>(region.local) - region.address;
+  const std::uint64_t buffer =
+      byte_swap(std::uint64_t{receive.addr}) + reinterpret_cast<std::uintptr_t>(region.local) - region.address;
   prefetch_for_write(engine.outlet->cq.slot(ahead));
   prefetch_for_write(reinterpret_cast<const void*>(buffer));
   prefetch_for_write(reinterpret_cast<const void*>(buffer + 64));
 }
 
 void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept {
-  if (engine.receive_region == nullptr) return;
+  const ReceiveQueue& receives = engine.own_receives;
+  if (receives.region == nullptr) return;
   messages = std::min(messages, kPrefetchMessages);
-  for (std::uint32_t i = 0; i < messages; ++i) prefetch_message(engine, i, i);
+  const auto* ring = reinterpret_cast<const mlx5_wqe_data_seg*>(receives.wqes);
+  for (std::uint32_t i = 0; i < messages; ++i) {
+    prefetch_message(engine, *receives.region, ring[(receives.consumer + i) & (receives.count - 1)], i);
+  }
 }
 
 /// How many messages may go before the receive ring, its 16-bit index or the CQ wraps, or the peer must be asked again.
 [[nodiscard]] inline std::uint32_t messages_at_most(const SendEngine& engine, const CqWriter& cq) noexcept {
-  const std::uint32_t receive = engine.receive_consumer;
-  const std::uint32_t known = static_cast<std::uint16_t>(engine.receive_seen - receive);
-  const std::uint32_t to_ring_end = engine.receive_wqes - (receive & (engine.receive_wqes - 1));
+  const ReceiveQueue& receives = engine.own_receives;
+  const std::uint32_t receive = receives.consumer;
+  const std::uint32_t known = static_cast<std::uint16_t>(receives.seen - receive);
+  const std::uint32_t to_ring_end = receives.count - (receive & (receives.count - 1));
   const std::uint32_t to_cq_end = cq.count - (cq.producer & (cq.count - 1));
   // Rings are powers of two, so the index wraps where the ring does.
   return std::min(std::min(known, to_ring_end), std::min(cq.limit - cq.producer, to_cq_end));
@@ -152,7 +155,8 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
 [[gnu::always_inline]] inline void run_inline_sends(SendEngine& engine, std::uint16_t producer) noexcept {
   CqWriter& cq = engine.outlet->cq;
   CqWriter& send_cq = engine.group->send_cq;
-  const UsualReceive usual(engine);
+  ReceiveQueue& receives = engine.own_receives;
+  const UsualReceive usual(receives);
   const std::uint32_t first_slot = engine.consumer & (engine.sq_bbs - 1);
   const std::byte* const first = engine.sq + first_slot * std::size_t{mlx5::kBbBytes};
   const std::byte* const end =
@@ -160,11 +164,11 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
                                                      engine.sq_bbs - first_slot);
   const std::byte* wqe = first;
   std::uint64_t expected = next_send_word(engine);
-  const mlx5_wqe_data_seg* const first_receive = &engine.receives[engine.receive_consumer & (engine.receive_wqes - 1)];
+  const mlx5_wqe_data_seg* const first_receive = &receives.own_next();
   const mlx5_wqe_data_seg* receive = first_receive;
   const mlx5_wqe_data_seg* const last_receive = receive + (usual.known() ? messages_at_most(engine, cq) : 0);
   mlx5_cqe64* cqe = &cq.cqes[cq.producer & (cq.count - 1)];
-  std::uint64_t tail = next_message_tail(engine, cq);
+  std::uint64_t tail = next_message_tail(engine, cq, receives.consumer);
   while (wqe != end && receive != last_receive) {
     const InlineSend send(wqe, expected);
     if (!send.well_formed()) [[unlikely]]
@@ -190,36 +194,52 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
   const auto sent = static_cast<std::uint32_t>(receive - first_receive);
   engine.consumer =
       static_cast<std::uint16_t>(engine.consumer + static_cast<std::uint32_t>(wqe - first) / mlx5::kBbBytes);
-  engine.receive_consumer = static_cast<std::uint16_t>(engine.receive_consumer + sent);
+  receives.consumer = static_cast<std::uint16_t>(receives.consumer + sent);
   cq.producer += sent;
+}
+
+/// One inline Send of at most `bbs` blocks, which does not wrap. False when it is anything else, or may have to wait.
+/// Returns how many blocks it took, or 0.
+template <bool kShared>
+[[gnu::always_inline]] inline std::uint32_t run_one_send(SendEngine& engine, ReceiveQueue& receives,
+                                                         std::uint32_t bbs) noexcept {
+  const std::uint32_t slot = engine.consumer & (engine.sq_bbs - 1);
+  const std::byte* const wqe = engine.sq + slot * std::size_t{mlx5::kBbBytes};
+  const InlineSend send(wqe, next_send_word(engine));
+  if (!send.well_formed() || signalled(wqe)) return 0;
+  const auto taken = static_cast<std::uint32_t>(send.bytes() / mlx5::kBbBytes);
+  if (taken > bbs || slot + taken > engine.sq_bbs) return 0;
+  CqWriter& cq = engine.outlet->cq;
+  if (!receive_ready(engine, receives) || !cq.has_room()) [[unlikely]]
+    return 0;
+  const UsualReceive usual(receives);
+  const std::uint64_t offset = usual.find(kShared ? receives.shared_next() : receives.own_next());
+  if (!usual.known() || offset > usual.last_offset) [[unlikely]]
+    return 0;
+  mlx5_cqe64& cqe = cq.cqes[cq.producer & (cq.count - 1)];
+  prefetch_for_write(&cqe);
+  copy_inline(usual.local + offset, wqe + mlx5::kInlineOffset, send.length);
+  put_message(cqe, send.length, next_message_tail(engine, cq, kShared ? receives.index : receives.consumer));
+  engine.consumer = static_cast<std::uint16_t>(engine.consumer + taken);
+  kShared ? receives.use_shared() : receives.use_own();
+  ++cq.producer;
+  return taken;
 }
 
 /// A doorbell for one small inline Send: what a burst of many connections is made of. False when it is anything else.
 [[gnu::always_inline]] inline bool run_lone_send(SendEngine& engine, std::uint16_t producer) noexcept {
   const std::uint32_t bbs = static_cast<std::uint16_t>(producer - engine.consumer);
-  if (bbs > kLoneBbs) return false;
-  const std::uint32_t slot = engine.consumer & (engine.sq_bbs - 1);
-  const std::byte* const wqe = engine.sq + slot * std::size_t{mlx5::kBbBytes};
-  const InlineSend send(wqe, next_send_word(engine));
-  if (!send.well_formed() || send.bytes() != bbs * std::uint64_t{mlx5::kBbBytes} || slot + bbs > engine.sq_bbs ||
-      signalled(wqe)) {
-    return false;
+  return bbs <= kLoneBbs && run_one_send<false>(engine, engine.own_receives, bbs) == bbs && bbs != 0;
+}
+
+/// Receives come one by one from the list that all queue pairs of the lane share.
+void run_shared(SendEngine& engine) noexcept {
+  const std::uint16_t producer = send_producer(engine);
+  while (engine.consumer != producer) {
+    const std::uint32_t bbs = static_cast<std::uint16_t>(producer - engine.consumer);
+    if (run_one_send<true>(engine, engine.outlet->shared, bbs) != 0) continue;
+    if (execute_one(engine) != Outcome::kDone) return;
   }
-  CqWriter& cq = engine.outlet->cq;
-  if (!receive_ready(engine) || !cq.has_room()) [[unlikely]]
-    return false;
-  const UsualReceive usual(engine);
-  const std::uint64_t offset = usual.find(engine.receives[engine.receive_consumer & (engine.receive_wqes - 1)]);
-  if (!usual.known() || offset > usual.last_offset) [[unlikely]]
-    return false;
-  mlx5_cqe64& cqe = cq.cqes[cq.producer & (cq.count - 1)];
-  prefetch_for_write(&cqe);
-  copy_inline(usual.local + offset, wqe + mlx5::kInlineOffset, send.length);
-  put_message(cqe, send.length, next_message_tail(engine, cq));
-  engine.consumer = producer;
-  ++engine.receive_consumer;
-  ++cq.producer;
-  return true;
 }
 
 }  // namespace
@@ -227,23 +247,33 @@ void prefetch_targets(const SendEngine& engine, std::uint32_t messages) noexcept
 void execute(SendEngine& engine) noexcept {
   // Of what the peer does to either end's state, progress() tells the gate.
   if (engine.gate != 0) [[unlikely]] {
-    attend(engine);
+    engine.gate == SendEngine::kShared ? run_shared(engine) : attend(engine);
     return;
   }
   run(engine);
 }
 
 void prefetch_peer(const SendEngine& engine) noexcept {
-  __builtin_prefetch(engine.receive_record);
-  if (engine.receives == nullptr) return;
-  __builtin_prefetch(&engine.receives[engine.receive_consumer & (engine.receive_wqes - 1)]);
+  if ((engine.gate & SendEngine::kShared) != 0) return;  // all of the lane's look there
+  __builtin_prefetch(engine.own_receives.record);
+  if (engine.own_receives.wqes != nullptr) __builtin_prefetch(&engine.own_receives.own_next());
 }
 
 void prefetch_target(const SendEngine& engine, std::uint32_t ahead) noexcept {
-  if (engine.receive_region != nullptr) prefetch_message(engine, 0, ahead);
+  const bool shared = (engine.gate & SendEngine::kShared) != 0;
+  const ReceiveQueue& receives = shared ? engine.outlet->shared : engine.own_receives;
+  if (receives.region == nullptr) return;
+  // In a shared queue the list most likely goes on in order.
+  const mlx5_wqe_data_seg& receive = shared
+                                         ? reinterpret_cast<const mlx5_wqe_data_seg*>(
+                                               receives.wqes)[2 * ((receives.index + ahead) & (receives.count - 1)) + 1]
+                                         : receives.own_next();
+  prefetch_message(engine, *receives.region, receive, ahead);
 }
 
 void run(SendEngine& engine) noexcept {
+  if ((engine.gate & SendEngine::kShared) != 0) [[unlikely]]
+    return run_shared(engine);
   const std::uint16_t producer = send_producer(engine);
   if (run_lone_send(engine, producer)) return;
   prefetch_targets(engine, static_cast<std::uint16_t>(producer - engine.consumer) / kBbsPerMessage);

@@ -37,8 +37,9 @@ std::uint64_t random_word() {
 }
 
 bool plausible(const QpAddress& address) noexcept {
-  return address.index < kLaneQps && address.qpn != 0 && address.qpn <= 0xffffffU && address.receive_wqes != 0 &&
-         address.receive_wqes <= kMaxReceives && std::has_single_bit(address.receive_wqes);
+  return address.index < kLaneQps && address.qpn != 0 && address.qpn <= 0xffffffU &&
+         address.receive_wqes <= kMaxReceives &&
+         (address.receive_wqes == 0 || std::has_single_bit(address.receive_wqes));
 }
 
 Hca::Hca(const SoftOptions& options)
@@ -50,6 +51,7 @@ Hca::Hca(const SoftOptions& options)
   capabilities_.max_inline = kMaxInline;
   capabilities_.max_sges = mlx5::kMaxDs - 2;
   capabilities_.max_queue_depth = kMaxReceives;
+  capabilities_.max_shared_receives = kSharedWqes - 1;
   capabilities_.memory_windows = true;
   capabilities_.max_windows = kKeyCount;
   capabilities_.remote_invalidate = true;
@@ -141,12 +143,11 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   if (!found) return tl::unexpected(found.error());
   Link& link = **found;
   if (link.bundle) return fail(kWhere, "the connection has a QP already", "make one QP per connection");
-  if (sizes.send_depth == 0 || sizes.send_depth > kMaxSendBbs / kBbsPerSend || sizes.receive_depth == 0 ||
-      sizes.receive_depth > kMaxReceives) {
+  if (sizes.send_depth == 0 || sizes.send_depth > kMaxSendBbs / kBbsPerSend || sizes.receive_depth > kMaxReceives) {
     return fail(kWhere,
                 "a QP of " + std::to_string(sizes.send_depth) + " sends and " + std::to_string(sizes.receive_depth) +
                     " receives is not possible",
-                "use 1 to " + std::to_string(kMaxSendBbs / kBbsPerSend) + " sends and 1 to " +
+                "use 1 to " + std::to_string(kMaxSendBbs / kBbsPerSend) + " sends and 0 (shared) to " +
                     std::to_string(kMaxReceives) + " receives");
   }
   Lane& lane = *link.lane;
@@ -176,7 +177,8 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   bundle->engine.qpn = qpn;
 
   const std::uint32_t sq_bbs = std::max(kMinSendBbs, std::bit_ceil(sizes.send_depth * kBbsPerSend));
-  bundle->receive_wqes = std::bit_ceil(sizes.receive_depth);
+  const bool shares = sizes.receive_depth == 0;
+  bundle->receive_wqes = shares ? 0 : std::bit_ceil(sizes.receive_depth);
   bundle->sq = Lines(std::size_t{sq_bbs} * mlx5::kBbBytes + kRingSlack);
   lane.own->populate_qp(slot, bundle->receive_wqes);
   QpContext& context = view.qp(slot);
@@ -184,7 +186,8 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   context.final_producer = 0;
   context.qpn = bundle->engine.qpn;
   store_shared<std::uint32_t>(context.remote_done, 0);
-  std::memset(view.receive_ring(slot, bundle->receive_wqes), 0, std::size_t{bundle->receive_wqes} * kReceiveWqeBytes);
+  std::byte* const receive_ring = shares ? nullptr : view.receive_ring(slot, bundle->receive_wqes);
+  if (!shares) std::memset(receive_ring, 0, std::size_t{bundle->receive_wqes} * kReceiveWqeBytes);
   view.record(slot) = {};
   store_shared<std::uint32_t>(context.state, kReady);
 
@@ -201,8 +204,9 @@ Result<mlx5::Qp*> Hca::make_qp(CmId id, const QpSizes& sizes) {
   bundle->qp = std::make_unique<mlx5::Qp>(mlx5::QpRings{
       .sq = bundle->sq.get(),
       .sq_bbs = sq_bbs,
-      .rq = view.receive_ring(slot, bundle->receive_wqes),
+      .rq = receive_ring,
       .rq_wqes = bundle->receive_wqes,
+      .srq = shares ? &lane.shared_receives() : nullptr,
       .dbrec = view.record(slot).words,
       .send_dbrec = engine.send_record.data(),
       .qpn = engine.qpn,
@@ -231,9 +235,14 @@ void Hca::connect_engine(QpBundle& bundle, const QpAddress& peer) {
   const SegmentView view = lane.outlet.peer;
   engine.peer = &view.qp(peer.index);
   engine.peer_qpn = peer.qpn;
-  engine.receives = reinterpret_cast<const mlx5_wqe_data_seg*>(view.receive_ring(peer.index, peer.receive_wqes));
-  engine.receive_wqes = peer.receive_wqes;
-  engine.receive_record = view.record(peer.index).words;
+  if (peer.receive_wqes == 0) {
+    lane.peer_segment->populate_shared_receives();
+    engine.shares = true;
+  } else {
+    engine.own_receives.wqes = view.receive_ring(peer.index, peer.receive_wqes);
+    engine.own_receives.count = peer.receive_wqes;
+    engine.own_receives.record = view.record(peer.index).words;
+  }
   // Release: pairs with the loads on the poll core, which touches none of the above before.
   engine.connected.store(true, std::memory_order_release);
 }

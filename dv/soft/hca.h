@@ -34,7 +34,7 @@ struct SoftOptions {
 struct QpAddress {
   std::uint32_t index = 0;  // in the lane's segment
   std::uint32_t qpn = 0;
-  std::uint32_t receive_wqes = 0;
+  std::uint32_t receive_wqes = 0;  // 0: the receives come from the lane's shared queue
 };
 /// Whether a peer's words make sense.
 [[nodiscard]] bool plausible(const QpAddress& address) noexcept;

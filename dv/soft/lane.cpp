@@ -17,7 +17,22 @@ void Lane::open_outlet(std::shared_ptr<Segment> peer_owner, std::shared_ptr<cons
   outlet.cq.consumer_record = peer.header().cq_record;
   outlet.cq.count = kLaneCqes;
   outlet.regions = &memory->regions;
+  outlet.shared.wqes = peer.shared_ring();
+  outlet.shared.record = peer.shared_record().words;
+  outlet.shared.count = kSharedWqes;
   outlet.peer = peer;
+}
+
+mlx5::Srq& Lane::shared_receives() {
+  if (!srq) {
+    own->populate_shared_receives();
+    const SegmentView view = own->view();
+    srq = std::make_unique<mlx5::Srq>(mlx5::SrqRing{.wqes = view.shared_ring(),
+                                                    .wqe_count = kSharedWqes,
+                                                    .dbrec = view.shared_record().words,
+                                                    .restarts = &view.shared_record().restarts});
+  }
+  return *srq;
 }
 
 QpBundle::~QpBundle() {

@@ -61,11 +61,13 @@ struct Lane {
   std::shared_ptr<Segment> own;
   std::shared_ptr<Segment> peer_segment;  // as mapped here; inside one process, the peer's very own
   std::unique_ptr<ReceiveCq> receive_cq;
-  Outlet outlet;  // usable once outlet.peer.base is set
+  std::unique_ptr<mlx5::Srq> srq;  // once a QP of ours shares receives
+  Outlet outlet;                   // usable once outlet.peer.base is set
   std::shared_ptr<const PeerMemory> memory;
   IndexPool slots;
   std::uint32_t qp_count = 0;
 
+  [[nodiscard]] mlx5::Srq& shared_receives();
   [[nodiscard]] bool open() const noexcept { return outlet.peer.base != nullptr; }
   void open_outlet(std::shared_ptr<Segment> peer, std::shared_ptr<const PeerMemory> peer_memory);
 };
@@ -82,7 +84,7 @@ struct QpBundle : pools::InStateMemory {
   std::uint32_t slot;            // in the lane's segment
   std::uint32_t group_slot = 0;  // in Group::engines
   IndexPool* qpns = nullptr;
-  std::uint32_t receive_wqes = 0;
+  std::uint32_t receive_wqes = 0;  // 0: shared
   /// The peer was told of this QP and may touch it until it says that it is done.
   bool offered = false;
   std::vector<std::uint32_t> windows;  // indexes

@@ -97,15 +97,27 @@ Outcome finish(SendEngine& engine, const Wqe& wqe, std::uint32_t byte_count) noe
   return Outcome::kDone;
 }
 
+/// Takes the next receive, and says by which number its completion names it.
+[[nodiscard]] std::uint16_t use_receive(SendEngine& engine) noexcept {
+  if ((engine.gate & SendEngine::kShared) != 0) {
+    ReceiveQueue& shared = engine.outlet->shared;
+    const std::uint16_t index = shared.index;
+    shared.use_shared();
+    return index;
+  }
+  const std::uint16_t counter = engine.own_receives.consumer;
+  engine.own_receives.use_own();
+  return counter;
+}
+
 /// Both ends fail: the receive completes with `receive_syndrome`, the send with `syndrome`.
 Outcome fail_receive(SendEngine& engine, const Wqe& wqe, std::uint8_t receive_syndrome, std::uint8_t syndrome,
                      Reason reason) noexcept {
   complete_receive(engine, {.qpn = engine.peer_qpn,
-                            .wqe_counter = engine.receive_consumer,
+                            .wqe_counter = use_receive(engine),
                             .opcode = MLX5_CQE_RESP_ERR,
                             .syndrome = receive_syndrome,
                             .vendor_syndrome = static_cast<std::uint8_t>(reason)});
-  ++engine.receive_consumer;
   return fail_wqe(engine, wqe, syndrome, reason, true);
 }
 
@@ -114,11 +126,13 @@ Outcome execute_send(SendEngine& engine, const Wqe& wqe) noexcept {
   if (const Fault fault = gather(engine, wqe, sizeof(mlx5_wqe_ctrl_seg), true, pieces); fault.syndrome != 0) {
     return fail_wqe(engine, wqe, fault.syndrome, fault.reason, false);
   }
-  if (!receive_ready(engine)) return wait(engine, WaitReason::kReceiverNotReady);
+  ReceiveQueue& receives = receives_of(engine);
+  if (!receive_ready(engine, receives)) return wait(engine, WaitReason::kReceiverNotReady);
   if (!engine.outlet->cq.has_room()) return wait(engine, WaitReason::kPeerQueueFull);
 
   // The peer may scribble on its receive ring, so each word is read once.
-  const mlx5_wqe_data_seg& receive = engine.receives[engine.receive_consumer & (engine.receive_wqes - 1)];
+  const mlx5_wqe_data_seg& receive =
+      (engine.gate & SendEngine::kShared) != 0 ? receives.shared_next() : receives.own_next();
   const std::uint32_t room = byte_swap(__atomic_load_n(&receive.byte_count, __ATOMIC_RELAXED));
   const std::uint32_t key = byte_swap(__atomic_load_n(&receive.lkey, __ATOMIC_RELAXED));
   const std::uint64_t address = byte_swap(std::uint64_t{__atomic_load_n(&receive.addr, __ATOMIC_RELAXED)});
@@ -131,16 +145,15 @@ Outcome execute_send(SendEngine& engine, const Wqe& wqe) noexcept {
     return fail_receive(engine, wqe, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR,
                         Reason::kReceiveTooShort);
   }
-  engine.receive_region = region;
+  receives.region = region;
   // As read and checked above, not as it stands there now.
-  engine.usual_receive = byte_swap((std::uint64_t{room} << 32) | key);
+  receives.usual = byte_swap((std::uint64_t{room} << 32) | key);
   copy_to(region->translate(address), pieces);
 
   CqeImage cqe{.qpn = engine.peer_qpn,
-               .wqe_counter = engine.receive_consumer,
+               .wqe_counter = use_receive(engine),
                .opcode = MLX5_CQE_RESP_SEND,
                .byte_count = static_cast<std::uint32_t>(pieces.total)};
-  ++engine.receive_consumer;
   if (wqe.opcode == MLX5_OPCODE_SEND_INVAL) {
     cqe.opcode = MLX5_CQE_RESP_SEND_INV;
     cqe.invalidated_key = wqe.immediate;

@@ -129,7 +129,12 @@ Result<Segment> Segment::map(int fd, const ProcessId& process, std::uint64_t lan
 void Segment::populate_qp(std::uint32_t index, std::uint32_t receive_wqes) const noexcept {
   mapping_.populate(kContextsOffset + index * sizeof(QpContext), sizeof(QpContext));
   mapping_.populate(kRecordsOffset + index * sizeof(ReceiveRecord), sizeof(ReceiveRecord));
+  if (receive_wqes == 0) return;
   mapping_.populate(receive_ring_offset(index, receive_wqes), std::size_t{receive_wqes} * kReceiveWqeBytes);
+}
+
+void Segment::populate_shared_receives() const noexcept {
+  mapping_.populate(kSharedRecordOffset, kSharedRingOffset + kSharedRingBytes - kSharedRecordOffset);
 }
 
 void Segment::populate_queue() const noexcept {

@@ -65,6 +65,7 @@ class Segment {
 
   /// Readies the pages of QP `index` with a receive ring of `receive_wqes`.
   void populate_qp(std::uint32_t index, std::uint32_t receive_wqes) const noexcept;
+  void populate_shared_receives() const noexcept;
   void populate_queue() const noexcept;
 
  private:

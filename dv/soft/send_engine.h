@@ -37,11 +37,42 @@ struct ReceiveCq : mlx5::Cq {
   std::uint32_t attention_seen = 0;
 };
 
+/// Receives of the peer's, as the end that sends to them sees them. Its ring is the peer's to scribble on.
+struct ReceiveQueue {
+  const std::byte* wqes = nullptr;
+  const Be32* record = nullptr;
+  const Region* region = nullptr;  // where the last receive buffer was
+  std::uint64_t usual = 0;         // its byte_count and lkey, as they stand in the ring
+  std::uint32_t count = 0;         // of WQEs, a power of two
+  std::uint16_t consumer = 0;      // how many have been used, free running
+  std::uint16_t seen = 0;          // the peer's doorbell record when last read
+  std::uint16_t index = 0;         // of a shared queue: of the next WQE
+  std::uint32_t restarts = 0;      // of a shared queue: which beginning of it this is about
+
+  /// The next receive of a queue pair's own ring.
+  [[nodiscard]] const mlx5_wqe_data_seg& own_next() const noexcept {
+    return reinterpret_cast<const mlx5_wqe_data_seg*>(wqes)[consumer & (count - 1)];
+  }
+  /// Of a shared queue.
+  [[nodiscard]] const std::byte* shared_wqe() const noexcept { return wqes + index * std::size_t{kSharedWqeBytes}; }
+  [[nodiscard]] const mlx5_wqe_data_seg& shared_next() const noexcept {
+    return *reinterpret_cast<const mlx5_wqe_data_seg*>(shared_wqe() + sizeof(mlx5_wqe_srq_next_seg));
+  }
+  void use_own() noexcept { ++consumer; }
+  void use_shared() noexcept {
+    const auto* next = reinterpret_cast<const mlx5_wqe_srq_next_seg*>(shared_wqe());
+    // A link that leads nowhere leads somewhere into the ring.
+    index = static_cast<std::uint16_t>(be16toh(__atomic_load_n(&next->next_wqe_index, __ATOMIC_RELAXED)) & (count - 1));
+    ++consumer;
+  }
+};
+
 /// Where the sends of a lane go: the peer's segment and memory.
 struct Outlet {
   CqWriter cq;
   SegmentView peer;
   const RegionTable* regions = nullptr;
+  ReceiveQueue shared;
 };
 
 /// A poll group's share of the device. Runs on: the group's core, but for the atomics.
@@ -125,35 +156,31 @@ struct alignas(64) SendEngine {
   static constexpr std::uint32_t kInError = 4;
   static constexpr std::uint32_t kPeerLost = 8;
   static constexpr std::uint32_t kObserved = 16;
+  static constexpr std::uint32_t kShared = 32;  // the peer's receives come from the lane's shared queue
 
-  // Two lines that every doorbell touches.
+  // The line that every doorbell touches.
   std::uint32_t gate = kUnconnected;
   std::uint32_t qpn = 0;
   const std::byte* sq = nullptr;
   std::uint32_t sq_bbs = 0;
-  std::uint16_t consumer = 0;          // in BBs
-  std::uint16_t receive_consumer = 0;  // of the peer's receive ring
-  std::uint16_t receive_seen = 0;      // the peer's doorbell record when last read
   std::uint32_t peer_qpn = 0;
-  QpContext* own = nullptr;
-  QpContext* peer = nullptr;
+  std::uint16_t consumer = 0;  // in BBs
+  std::uint32_t rnr_attempts = 0;
   Outlet* outlet = nullptr;
   Group* group = nullptr;
-  // The peer's receive ring.
-  const mlx5_wqe_data_seg* receives = nullptr;
-  std::uint32_t receive_wqes = 0;
-  const Region* receive_region = nullptr;  // where the last receive buffer was
-  std::uint64_t usual_receive = 0;         // its byte_count and lkey, as they stand in the ring
-  const Be32* receive_record = nullptr;
   std::array<Be32, 2> send_record{};  // the doorbell record of the send queue
+  // One more, where the peer's QP has a receive ring of its own.
+  alignas(64) ReceiveQueue own_receives;
+  QpContext* own = nullptr;
+  QpContext* peer = nullptr;
   // Rarely used.
   const RegionTable* own_regions = nullptr;
   SegmentView own_segment;
   std::uint32_t rnr_retry = 7;  // 7: for ever
-  std::uint32_t rnr_attempts = 0;
   std::uint64_t rnr_interval_ns = 0;
   WaitReason wait_reason = WaitReason::kReceiverNotReady;
   std::uint64_t due_ns = 0;
+  bool shares = false;  // the peer's receives come from the lane's shared queue; set before `connected`
   bool left = false;    // remote_done is set at the peer
   bool linked = false;  // in Group::waiting
   bool receive_flush_begun = false;
@@ -190,15 +217,20 @@ struct Wqe {
       byte_swap(__atomic_load_n(reinterpret_cast<const std::uint32_t*>(engine.send_record.data()), __ATOMIC_ACQUIRE)));
 }
 
+/// Where the peer's receives for us are.
+[[nodiscard]] inline ReceiveQueue& receives_of(SendEngine& engine) noexcept {
+  return (engine.gate & SendEngine::kShared) != 0 ? engine.outlet->shared : engine.own_receives;
+}
+
 /// Whether the peer has a receive for us; reads its doorbell record only when those known of are used up.
-[[nodiscard]] inline bool receive_ready(SendEngine& engine) noexcept {
-  if (engine.receive_consumer != engine.receive_seen) return true;
+[[nodiscard]] inline bool receive_ready(SendEngine& engine, ReceiveQueue& receives) noexcept {
+  if (receives.consumer != receives.seen) return true;
   const auto posted = static_cast<std::uint16_t>(
-      byte_swap(__atomic_load_n(reinterpret_cast<const std::uint32_t*>(engine.receive_record), __ATOMIC_ACQUIRE)));
+      byte_swap(__atomic_load_n(reinterpret_cast<const std::uint32_t*>(receives.record), __ATOMIC_ACQUIRE)));
   // More than the ring holds is nonsense, and as good as nothing.
-  if (static_cast<std::uint16_t>(posted - engine.receive_consumer) > engine.receive_wqes) return false;
-  engine.receive_seen = posted;
-  if (posted == engine.receive_consumer) return false;
+  if (static_cast<std::uint16_t>(posted - receives.consumer) > receives.count) return false;
+  receives.seen = posted;
+  if (posted == receives.consumer) return false;
   engine.rnr_attempts = 0;
   return true;
 }

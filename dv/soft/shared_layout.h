@@ -3,7 +3,8 @@
 
 // What two ends of a lane share. A lane is a pair of poll groups, ours and a peer's; each end owns one control segment
 // per lane, which the other end maps. The segment holds what its owner consumes and the peer's core produces or reads:
-// the one receive CQ, the receive rings with their doorbell records, QP state, and the memory windows.
+// the one receive CQ, the receive rings with their doorbell records, the shared receive queue, QP state, and the memory
+// windows.
 //
 // Everything is found by constant offsets; there are no pointers in here. The file is sparse: pages of QPs that do not
 // exist cost nothing. Whatever the other end may have written is checked at each use.
@@ -18,13 +19,15 @@
 namespace rodeo::dv::soft {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x6f6465'6f727331;
-inline constexpr std::uint32_t kAbiVersion = 3;
+inline constexpr std::uint32_t kAbiVersion = 4;
 
 inline constexpr std::uint32_t kLaneQps = 4096;
 inline constexpr std::uint32_t kLaneCqes = 4096;
 inline constexpr std::uint32_t kMaxReceives = 4096;   // of one QP
 inline constexpr std::uint32_t kKeyCount = 1U << 18;  // windows of one device
 inline constexpr std::uint32_t kReceiveWqeBytes = 16;
+inline constexpr std::uint32_t kSharedWqes = 16384;
+inline constexpr std::uint32_t kSharedWqeBytes = 32;
 
 /// How a QP takes part. Either end may move it to kError.
 enum QpState : std::uint32_t { kReset = 0, kReady = 1, kError = 2 };
@@ -58,6 +61,13 @@ struct alignas(64) ReceiveRecord {
   Be32 words[2];
 };
 
+/// That of the shared receive queue, written by the owner. It has a line less often written beside it: how often the
+/// queue has begun anew, with its first WQE and with no receive posted.
+struct alignas(64) SharedRecord {
+  Be32 words[2];
+  alignas(64) std::uint32_t restarts;
+};
+
 enum WindowState : std::uint32_t { kUnused = 0, kFree = 1, kBound = 2, kInvalidating = 3 };
 
 /// A type-2 memory window of the segment's owner. key = index[31:8] | tag[7:0].
@@ -89,8 +99,12 @@ inline constexpr std::size_t kReceiveRingBytes = std::size_t{kMaxReceives} * kRe
   return wqes <= kShortRing ? kShortRingsOffset + index * kShortRingBytes
                             : kReceiveRingsOffset + index * kReceiveRingBytes;
 }
-inline constexpr std::size_t kSegmentBytes = kReceiveRingsOffset + kLaneQps * kReceiveRingBytes;
-static_assert(sizeof(SegmentHeader) <= kContextsOffset && kReceiveRingsOffset % 4096 == 0);
+inline constexpr std::size_t kSharedRecordOffset = kReceiveRingsOffset + kLaneQps * kReceiveRingBytes;
+inline constexpr std::size_t kSharedRingOffset = kSharedRecordOffset + 4096;
+inline constexpr std::size_t kSharedRingBytes = std::size_t{kSharedWqes} * kSharedWqeBytes;
+inline constexpr std::size_t kSegmentBytes = kSharedRingOffset + kSharedRingBytes;
+static_assert(sizeof(SegmentHeader) <= kContextsOffset && kReceiveRingsOffset % 4096 == 0 &&
+              sizeof(SharedRecord) <= kSharedRingOffset - kSharedRecordOffset);
 
 /// Typed access to a mapped segment. Indexes are the caller's to check.
 struct SegmentView {
@@ -103,6 +117,8 @@ struct SegmentView {
   }
   [[nodiscard]] mlx5_cqe64* cqes() const noexcept { return &at<mlx5_cqe64>(kCqesOffset, 0); }
   [[nodiscard]] Window& window(std::uint32_t index) const noexcept { return at<Window>(kWindowsOffset, index); }
+  [[nodiscard]] SharedRecord& shared_record() const noexcept { return at<SharedRecord>(kSharedRecordOffset, 0); }
+  [[nodiscard]] std::byte* shared_ring() const noexcept { return base + kSharedRingOffset; }
   [[nodiscard]] std::byte* receive_ring(std::uint32_t index, std::uint32_t wqes) const noexcept {
     return base + receive_ring_offset(index, wqes);
   }

@@ -13,6 +13,7 @@ namespace rodeo::dv::verbs {
 struct Provider {
   using Qp = verbs::Qp;
   using PollGroup = verbs::PollGroup;
+  using Srq = NoSrq;
 };
 static_assert(dv::Provider<Provider>);
 

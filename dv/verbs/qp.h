@@ -55,6 +55,7 @@ class Qp {
 
   [[nodiscard]] std::uint32_t qpn() const noexcept { return qpn_; }
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return staging_bytes_; }
+  [[nodiscard]] NoSrq* srq() const noexcept { return nullptr; }
 
   /// Free slots of the send ring.
   [[nodiscard]] std::uint32_t send_room() const noexcept {

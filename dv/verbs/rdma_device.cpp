@@ -150,7 +150,6 @@ Result<void> RdmaDevice::read_capabilities() {
   capabilities_.max_inline = probe_inline();
   capabilities_.max_sges = std::min<std::uint32_t>(kMaxSges, static_cast<std::uint32_t>(attributes_.max_sge));
   capabilities_.max_queue_depth = std::min(kMaxDepth, static_cast<std::uint32_t>(attributes_.max_qp_wr));
-  capabilities_.shared_receive_queue = attributes_.max_srq != 0;
   capabilities_.memory_windows = (attributes_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
   capabilities_.max_windows =
       capabilities_.memory_windows ? std::min(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw)) : 0;
