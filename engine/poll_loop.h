@@ -339,8 +339,8 @@ class PollLoop {
   }
 
   void flush_queues() noexcept {
-    if (!context_.shared.empty()) [[unlikely]]
-      publish_shared();
+    const bool shared = !context_.shared.empty();  // by all links, or none
+    if (shared) publish_shared();
     const auto dirty = std::span(context_.dirty).first(context_.dirty_count);
     if (dirty.size() > 1) {
       for (const Link<P>* link : dirty) link->qp->prefetch_doorbell();
@@ -349,8 +349,7 @@ class PollLoop {
     }
     for (Link<P>* link : dirty) {
       link->dirty = false;
-      if (link->shared == nullptr) [[likely]]
-        link->qp->publish_receives();
+      if (!shared) link->qp->publish_receives();
       link->qp->ring_doorbell();
     }
     context_.dirty_count = 0;

@@ -36,6 +36,8 @@ constexpr std::uint8_t access_flags_of(WindowAccess access) noexcept {
 
 }  // namespace
 
+std::byte* Qp::no_shadow_ = nullptr;
+
 Qp::Qp(const QpRings& rings)
     : next_wqe_(rings.sq),
       plain_send_(control_word(MLX5_OPCODE_SEND, rings.qpn)),
@@ -49,14 +51,14 @@ Qp::Qp(const QpRings& rings)
       until_signal_(std::max(1U, rings.sq_bbs / 4)),
       max_inline_(std::min(rings.max_inline, (kMaxDs - 1) * kDsBytes - kInlineHeaderBytes)),
       qpn_(rings.qpn),
-      shadow_memory_(std::max(1U, rings.rq_wqes)),
+      shadow_memory_(rings.rq_wqes),
       signal_every_(until_signal_),
       sq_bbs_(rings.sq_bbs),
       sq_(rings.sq),
       signalled_(rings.sq_bbs),
       bf_reg_(rings.bf_reg),
       bf_bytes_(rings.bf_bytes) {
-  rq_shadow_ = shadow_memory_.get();
+  rq_shadow_ = rings.rq_wqes != 0 ? shadow_memory_.get() : &no_shadow_;
   if (srq_ != nullptr) rq_tail_ = static_cast<std::uint16_t>(rq_head_ - 1);  // a number that no WQE of the SRQ has
 }
 

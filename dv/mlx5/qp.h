@@ -204,8 +204,9 @@ class alignas(64) Qp : public pools::InStateMemory {
     __builtin_prefetch(this);
     __builtin_prefetch(reinterpret_cast<const char*>(this) + 64);
   }
-  /// The next WQE, to be written.
+  /// The next WQE, to be written, and what executes it.
   [[gnu::always_inline]] void prefetch_next_send() const noexcept {
+    __builtin_prefetch(soft_, 1);
     __builtin_prefetch(next_wqe_, 1);
     __builtin_prefetch(next_wqe_ + kBbBytes, 1);
   }
@@ -322,6 +323,7 @@ class alignas(64) Qp : public pools::InStateMemory {
   std::uint32_t qpn_;
   // Now and then.
   pools::StateArray<std::byte*> shadow_memory_;
+  static std::byte* no_shadow_;  // of every QP without a ring
   std::uint32_t signal_every_;
   std::uint32_t sq_bbs_;
   std::byte* sq_;
