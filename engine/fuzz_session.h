@@ -41,9 +41,10 @@ inline void must(const Result<void>& result) {
   return config;
 }
 
-[[nodiscard]] inline std::unique_ptr<Engine> open_engine(dv::soft::Fabric& fabric) {
-  return must(EngineCore<dv::mlx5::Provider>::open_on(must(fabric.open_device({.rnr_retry = 2, .keep_lanes = true})),
-                                                      session_config()));
+[[nodiscard]] inline std::unique_ptr<Engine> open_engine(dv::soft::Fabric& fabric,
+                                                         const Config& config = session_config()) {
+  return must(
+      EngineCore<dv::mlx5::Provider>::open_on(must(fabric.open_device({.rnr_retry = 2, .keep_lanes = true})), config));
 }
 
 /// The end that fuzzes: a QP of its own, either dialled or dialling.
