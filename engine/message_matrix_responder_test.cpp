@@ -145,10 +145,10 @@ enum class Outcome : std::uint8_t { kMsg, kNomsg, kErrChunk };
 class ResponderMatrix {
  public:
   ResponderMatrix()
-      : pair_({.number = kProgram,
-               .version = 1,
-               .name = "matrix",
-               .procedures = {{.number = 1, .name = "SERVE", .handler = serve, .max_read_chunks = kMaxItems}}}),
+      : pair_(Program{.number = kProgram,
+                      .version = 1,
+                      .name = "matrix",
+                      .procedures = {{.number = 1, .name = "SERVE", .handler = serve, .max_read_chunks = kMaxItems}}}),
         peer_(pair_) {}
 
   void run(const CallSide& call, const ReplySide& reply) {
