@@ -145,6 +145,51 @@ TEST_P(CaptureTest, EveryMessageDecodesAndEncodesBackToTheSameOctets) {
   EXPECT_EQ(counts_.long_replies, GetParam().reply_chunk_calls);
 }
 
+TEST_P(CaptureTest, ThePayloadIsFoundBehindEachCombinationOfTheThreeLists) {  // F11
+  proves("F11");
+  TransportHeader header;
+  ChunkLists lists;
+  const auto first = std::ranges::find_if(messages_, [&](const capture::Message& message) {
+    return !message.management && classify(message.octets) == Direction::kCall &&
+           decode_call_header(message.octets, header, lists) == HeaderOutcome::kOk && lists.reply_present;
+  });
+  ASSERT_NE(first, messages_.end()) << "no Call with a Reply chunk";
+  ASSERT_EQ(lists.read_count + lists.write_chunk_count, 0);
+  const Octets payload = Octets(first->octets).subspan(header.header_bytes);
+  CallHeader call;
+  ASSERT_EQ(decode_call(payload, call), CallOutcome::kOk);
+  for (unsigned combination = 0; combination < 8; ++combination) {
+    SCOPED_TRACE(combination);
+    const Segment& segment = lists.reply()[0];
+    ChunkLists some;
+    if ((combination & 1U) != 0) {
+      ASSERT_TRUE(some.add_read(call.args_offset, segment));
+    }
+    if ((combination & 2U) != 0) {
+      ASSERT_TRUE(some.add_write_chunk({&segment, 1}));
+    }
+    if ((combination & 4U) != 0) {
+      ASSERT_TRUE(some.set_reply(lists.reply()));
+    }
+    std::vector<std::byte> message(header_size(some));
+    ASSERT_EQ(encode_header(message, header.xid, header.credit, Proc::kMsg, some), message.size());
+    const std::size_t header_bytes = message.size();
+    message.insert(message.end(), payload.begin(), payload.end());
+    TransportHeader found;
+    ChunkLists decoded;
+    ASSERT_EQ(decode_call_header(message, found, decoded), HeaderOutcome::kOk);
+    EXPECT_EQ(found.header_bytes, header_bytes);
+    EXPECT_EQ(decoded.read_count != 0, (combination & 1U) != 0);
+    EXPECT_EQ(decoded.write_chunk_count != 0, (combination & 2U) != 0);
+    EXPECT_EQ(decoded.reply_present, (combination & 4U) != 0);
+    CallHeader again;
+    ASSERT_EQ(decode_call(Octets(message).subspan(found.header_bytes), again), CallOutcome::kOk);
+    EXPECT_EQ(again.xid, found.xid);
+    EXPECT_EQ(again.program, call.program);
+    EXPECT_EQ(again.procedure, call.procedure);
+  }
+}
+
 TEST_P(CaptureTest, BothEndsSendPrivateDataWhenTheyConnect) {
   proves("R8797-4-1", "R8797-5.2-1");
   unsigned requests = 0;

@@ -25,7 +25,7 @@ const test::RuntimeDirectory runtime_directory;
 constexpr std::uint32_t kProgram = 0x20000001;
 constexpr std::uint32_t kMaxData = 100000;
 
-/// 0 NULL, 1 gives an opaque<> back.
+/// 0 NULL, 1 gives an opaque<> back, 2 as many octets as its argument says.
 [[nodiscard]] Program program(std::uint32_t number = kProgram) {
   const Handler null = [](Call& call, void*) noexcept { call.reply(); };
   const Handler echo = [](Call& call, void*) noexcept {
@@ -35,11 +35,18 @@ constexpr std::uint32_t kMaxData = 100000;
     call.results(4 + xdr_padded(data.size())).opaque(data);
     call.reply();
   };
-  return {
-      .number = number,
-      .version = 1,
-      .name = "test",
-      .procedures = {{.number = 0, .name = "NULL", .handler = null}, {.number = 1, .name = "ECHO", .handler = echo}}};
+  const Handler give = [](Call& call, void*) noexcept {
+    static const std::vector<std::byte> kOctets(kMaxData);
+    const std::uint32_t length = call.arguments().u32();
+    call.results(length).opaque_fixed(std::span(kOctets).first(length));
+    call.reply();
+  };
+  return {.number = number,
+          .version = 1,
+          .name = "test",
+          .procedures = {{.number = 0, .name = "NULL", .handler = null},
+                         {.number = 1, .name = "ECHO", .handler = echo},
+                         {.number = 2, .name = "GIVE", .handler = give}}};
 }
 
 [[nodiscard]] Octets call_of(std::uint32_t xid, std::uint32_t procedure, const Words& arguments,
@@ -104,6 +111,30 @@ TEST(ConformanceConnection, WithoutPrivateDataRepliesHave1024OctetsAtMost) {
         EXPECT_EQ(proc, fits ? 0U : chunk ? 1U : 4U) << length << chunk;
       }
     }
+  }
+}
+
+TEST(ConformanceConnection, WithoutAReplyChunkNothingIsSentThatIsLongerThanThePeersReceive) {  // F08
+  proves("F08");
+  for (const std::uint32_t announced : {0U, 1024U, 2048U, 4096U}) {
+    SCOPED_TRACE(announced);
+    Pair pair(program());
+    const auto own = encode_private_data({.send_size = 1024, .receive_size = std::max(announced, 1024U)});
+    RawPeer peer(pair, announced == 0 ? std::span<const std::byte>{} : std::span<const std::byte>(own));
+    const std::uint32_t threshold = std::max(announced, 1024U);
+    const std::uint32_t fits = threshold - static_cast<std::uint32_t>(kMinHeaderBytes + kAcceptedReplyBytes);
+    peer.send(call_of(1, 2, {fits}));
+    EXPECT_EQ(peer.receive().size(), threshold);
+    for (const std::uint32_t length : {fits + 4, 65536U}) {
+      peer.send(call_of(2, 2, {length}));
+      Octets answer = peer.receive();
+      ASSERT_EQ(answer.size(), kErrChunkBytes);
+      store_be32(answer.data() + kCreditOffset, 8);
+      EXPECT_EQ(answer, bytes_of({2, 1, 8, 4, 2})) << length;
+    }
+    peer.send(call_of(3, 0, {}));
+    EXPECT_EQ(peer.receive().size(), kMinHeaderBytes + kAcceptedReplyBytes);
+    EXPECT_FALSE(peer.disconnected());
   }
 }
 

@@ -147,6 +147,36 @@ TEST(ConformanceCredits, WhateverIsAskedForThereIsAReceiveForEachCreditGranted) 
   }
 }
 
+TEST(ConformanceCredits, WhoIgnoresItsGrantFindsNoReceivesAndHarmsNobodyElse) {  // F02, F16
+  proves("F02", "F16");
+  Pair pair(program());
+  RequesterSide beside(pair);
+  beside.send(1);
+  ASSERT_NE(beside.receive(), 0U);
+  for (int round = 0; round < 20 && !HasFailure(); ++round) {
+    SCOPED_TRACE(round);
+    RequesterSide side(pair);
+    side.send(0xffffffff);
+    ASSERT_NE(side.receive(), 0U);
+    ASSERT_EQ(side.granted, kMost);
+    // The odd rounds as many again as there are receives, and all of them at once.
+    const std::uint32_t count = side.granted + (round % 2 == 0 ? 8U : kMost);
+    const std::uint64_t before = side.peer.delivered();
+    for (std::uint32_t i = 0; i < count; ++i) side.send(0xffffffff);
+    EXPECT_EQ(side.peer.delivered(), before + side.granted) << "a receive for each credit, and no more";
+    // The rest waits at the sender until there are receives again; nobody beside waits.
+    beside.send(1);
+    EXPECT_EQ(beside.receive(), beside.xid);
+    for (std::uint32_t i = 0; i < count; ++i) EXPECT_NE(side.receive(), 0U) << i;
+    EXPECT_EQ(side.peer.delivered(), before + count);
+    // And within its grant it is served as before.
+    EXPECT_EQ(side.find_receives(kMost, kMost), kMost);
+  }
+  pair.until([&] { return pair.server->connection_count() == 1; });
+  EXPECT_EQ(beside.find_receives(1, 1), 1U);
+  EXPECT_FALSE(beside.peer.disconnected());
+}
+
 TEST(ConformanceCredits, HeldCallsCountAsLongAsTheyAreNotAnswered) {
   proves("R8166-3.3-5", "R8166-3.3-7", "R5531-9-5");
   Pair pair(program());

@@ -166,6 +166,42 @@ TEST(ConformanceRequester, RepliesThatAreNoneAreDiscardedInSilence) {
   session.expect_served();
 }
 
+TEST(ConformanceRequester, TwiceAsMuchJunkAsThereAreReceivesTakesNoneOfThemAway) {  // F10
+  proves("F10");
+  constexpr std::uint32_t kDepth = 8;
+  Session session(kDepth, kDepth);
+  RawResponder& raw = session.raw;
+  Seen& seen = session.submit({.target = &kTarget});
+  const std::uint32_t x = session.take()->xid();
+  const std::pair<const char*, std::vector<std::byte>> kinds[] = {
+      {"replies_discarded", test::bytes_of({x})},
+      {"replies_discarded", test::bytes_of({x, 1, kDepth})},
+      {"replies_discarded", test::bytes_of({x, 1, kDepth, 0, 0, 0})},
+      {"replies_discarded", test::bytes_of({x, 2, kDepth, 0, 0, 0, 0, x, 1, 0, 0, 0, 0})},
+      {"messages_not_for_us", test::bytes_of({x, 1, kDepth, 0, 0, 0, 0, x, 0, 2})}};  // a truncated reverse Call
+  for (const auto& [counter, junk] : kinds) {
+    SCOPED_TRACE(junk.size());
+    const std::uint64_t before = session.counter(counter);
+    for (std::uint32_t i = 0; i < 2 * kDepth; ++i) raw.send(junk);
+    raw.turns(200);
+    EXPECT_EQ(raw.delivered(), raw.sent());
+    EXPECT_EQ(session.counter(counter), before + 2 * kDepth);
+    EXPECT_EQ(seen.times, 0);
+    EXPECT_EQ(raw.waiting(), 0U);
+  }
+  session.answer(x, kDepth);
+  raw.until([&] { return seen.times == 1; });
+  EXPECT_EQ(seen.error, CallError::kNone);
+  // All receives are back: as many Replies as may be out find one each while the Requester has no turn.
+  std::vector<std::uint32_t> xids;
+  for (std::uint32_t i = 0; i < kDepth; ++i) session.submit({.target = &kTarget});
+  for (std::uint32_t i = 0; i < kDepth; ++i) xids.push_back(session.take()->xid());
+  for (const std::uint32_t xid : xids) session.answer(xid, kDepth);
+  EXPECT_EQ(raw.delivered(), raw.sent());
+  raw.until([&] { return session.connection->in_flight() == 0; });
+  EXPECT_FALSE(raw.failed());
+}
+
 TEST(ConformanceRequester, AnErrorEndsItsRpcAtOnceAndReturnsTheCredit) {
   proves("R8166-4.5-7", "R8166-4.2.4-5", "R8267-6.4-10", "ENG-RX-2");
   Session session(4, 2);

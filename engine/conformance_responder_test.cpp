@@ -275,6 +275,48 @@ TEST(ConformanceResponder, ChunksThatAreTooSmallAreAnsweredErrChunkAndNotTouched
   s.expect_canary(0, Session::kMemory);
 }
 
+TEST(ConformanceResponder, ChunksThatClaimTheAbsurdAreBoundedWork) {  // F09
+  proves("F09");
+  {
+    Session s;
+    const auto writes = joined({{1, 2}, s.segment(0, 2048), s.segment(4096, 2048), {0}});
+    s.call(kResults, {.writes = writes}, {0, 8192});
+    EXPECT_EQ(s.reply, s.err_chunk());
+    s.expect_canary(0, Session::kMemory);
+    // A Reply chunk of 4 GiB: as much of it is used as the Reply has.
+    s.call(kWide, {.reply = joined({{1, 1}, s.segment(0, 0xffffffff)})}, {3});
+    EXPECT_EQ(s.reply, s.msg({0}, joined({{1, 1}, s.segment(0, 0)}), {3, 0x00070e00}));
+    s.expect_canary(0, Session::kMemory);
+    s.call(kWide, {.reply = joined({{1, 1}, s.segment(0, 0xffffffff)})}, {5001});
+    constexpr std::uint32_t kLongReply = kAcceptedReplyBytes + 4 + 5004;
+    EXPECT_EQ(s.reply, bytes_of(joined({{s.xid, 1, 0, 1, 0, 0, 1, 1}, s.segment(0, kLongReply)})));
+    s.expect_canary(kLongReply, Session::kMemory);
+  }
+  // So many segments need a receive that is larger than ours are by default.
+  Config config = test::small_config();
+  config.inline_receive_bytes = 32768;
+  Pair pair(program(), config);
+  RawPeer peer(pair, {.send_size = 32768, .receive_size = 4096});
+  Words reply_chunk = {1, 1000};
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    const std::uint64_t offset = peer.offset() + i * 64;
+    reply_chunk =
+        joined({reply_chunk,
+                {peer.handle(), 64, static_cast<std::uint32_t>(offset >> 32U), static_cast<std::uint32_t>(offset)}});
+  }
+  const auto call = [&](std::uint32_t xid, std::uint32_t procedure, const Words& chunk, const Words& arguments) {
+    peer.send(
+        bytes_of(joined({{xid, 1, 8, 0, 0, 0}, chunk, {xid, 0, 2, kProgram, 1, procedure, 0, 0, 0, 0}, arguments})));
+    std::vector<std::byte> reply = peer.receive();
+    if (reply.size() >= kErrChunkBytes) store_be32(reply.data() + kCreditOffset, 0);
+    return reply;
+  };
+  std::memset(peer.memory(), static_cast<int>(kCanary), Session::kMemory);
+  EXPECT_EQ(call(1, kWide, reply_chunk, {5001}), bytes_of({1, 1, 0, 4, 2}));
+  EXPECT_EQ(call(2, kNull, {0}, {}), bytes_of({2, 1, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0}));
+  for (std::size_t i = 0; i < Session::kMemory; ++i) ASSERT_EQ(peer.memory()[i], kCanary) << i;
+}
+
 TEST(ConformanceResponder, AReadChunkMayBeSplitAnywhereAndKeepOrLeaveItsPad) {
   proves("R8166-3.4-2", "R8166-3.4-5", "R8166-3.4.5-3", "R8166-3.4.5-4", "R8166-3.4.5-5", "R8166-3.4.5-11",
          "R8166-4.5.2-4");

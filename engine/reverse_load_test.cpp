@@ -198,6 +198,38 @@ TEST(ReverseLoad, BothDirectionsAtOnceInOneThread) {
   rig.expect_nothing_left();
 }
 
+TEST(ReverseLoad, TheSmallestQueuesAreNeverOverfilled) {  // F34
+  proves("F34");
+  constexpr std::uint64_t kCalls = 3000;
+  Config server = calling_back(1);
+  Config client = test::small_config();
+  server.credits = client.credits = 1;
+  Rig rig(server, client);
+  Connection* connection = rig.connect();
+  Load forward(kForward, kCalls);
+  Load back(kBack, kCalls);
+  Load unknown(kForward, kCalls, 99);  // answered with an error
+  back.use(rig.introduce(connection));
+  forward.use(connection);
+  unknown.use(connection);
+  for (std::uint64_t turn = 0; forward.good() != kCalls || back.good() != kCalls || unknown.bad() != kCalls; ++turn) {
+    ASSERT_LT(turn, 10'000'000U) << "nothing goes on";
+    // Taking turns for the one credit.
+    turn % 2 == 0 ? forward.submit_all() : unknown.submit_all();
+    back.submit_all();
+    rig.pair.turn();
+  }
+  EXPECT_EQ(forward.bad() + back.bad(), 0U);
+  for (const Engine* engine : {rig.pair.server.get(), rig.pair.client.get()}) {
+    for (const char* odd : {"replies_unknown_xid", "replies_discarded", "calls_overrun", "messages_not_for_us"}) {
+      EXPECT_EQ(Pair::counter(*engine, odd), 0U) << odd;
+    }
+  }
+  EXPECT_TRUE(connection->open());
+  rig.pair.client->disconnect(connection);
+  rig.expect_nothing_left();
+}
+
 TEST(ReverseLoad, BothDirectionsAtOnceBetweenTwoLoops) {
   proves("R8167-2-1");
   constexpr std::uint64_t kCalls = 20000;

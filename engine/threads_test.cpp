@@ -6,7 +6,9 @@
 #include <chrono>
 #include <thread>
 
+#include "engine/persistent_connection.h"
 #include "engine/test_pair.h"
+#include "pools/proves.h"
 #include "pools/topology.h"
 
 namespace rodeo {
@@ -97,6 +99,62 @@ TEST(Threads, CallsCrossToWorkersAndBackWhileOthersRunOnThePollCore) {
   }
   EXPECT_EQ(served.load(), 400U);
   source.reset();
+  pair.client->stop();
+  pair.server->stop();
+  test::expect_adds_up(*pair.server);
+}
+
+TEST(Threads, OfManyWhoWaitForATinyQueueNobodyIsForgotten) {  // F35
+  proves("F35");
+  constexpr std::uint32_t kCallers = 64;
+  constexpr std::uint32_t kCallsEach = 500;
+  Config config = threaded_config();
+  config.credits = 2;
+  Config client_config = test::small_config();
+  client_config.credits = 2;
+  Pair pair({.number = kProgram,
+             .version = 1,
+             .name = "test",
+             .procedures = {{.number = 0, .name = "HERE", .handler = add_one},
+                            {.number = 1, .name = "THERE", .handler = add_one, .placement = Placement::kWorkerCore}}},
+            config, client_config);
+  PersistentConnection connection(*pair.client, pair.address, {.connect = {.credits = 2}, .calls = kCallers});
+  const CallTarget targets[] = {CallTarget(kProgram, 1, 0, {}), CallTarget(kProgram, 1, 1, {})};
+  // Each caller has one call out, and the next one when that has ended.
+  struct Caller {
+    Seen seen;
+    std::uint32_t calls = 0;
+  };
+  std::vector<Caller> callers(kCallers);
+  const auto submit = [&](std::uint32_t index) {
+    Caller& caller = callers[index];
+    std::byte arguments[4];
+    store_be32(arguments, index + caller.calls);
+    return connection.submit({.target = &targets[(index + caller.calls) % 2],
+                              .arguments = arguments,
+                              .on_reply = Seen::on_reply,
+                              .context = &caller.seen});
+  };
+  for (std::uint32_t i = 0; i < kCallers; ++i) ASSERT_TRUE(submit(i));
+  std::uint32_t done = 0;
+  for (std::uint64_t turn = 0; done < kCallers; ++turn) {
+    ASSERT_LT(turn, 400'000'000U) << "somebody waits for ever";
+    pair.client->step();
+    connection.maintain();
+    for (std::uint32_t i = 0; i < kCallers; ++i) {
+      Caller& caller = callers[i];
+      if (caller.seen.times == 0) continue;
+      ASSERT_EQ(caller.seen.error, CallError::kNone);
+      ASSERT_EQ(load_be32(caller.seen.results.data()), i + caller.calls + 1);
+      caller.seen.times = 0;
+      if (++caller.calls == kCallsEach) {
+        ++done;
+      } else {
+        ASSERT_TRUE(submit(i));
+      }
+    }
+  }
+  connection.close();
   pair.client->stop();
   pair.server->stop();
   test::expect_adds_up(*pair.server);
