@@ -440,6 +440,28 @@ def engine_answers_held_calls_when_it_stops_under_load(stage):
 
 
 @case
+@proves("F22")
+def engine_is_gone_at_full_load_with_a_stopped_client_and_at_once_when_told_twice(stage):
+    for times in (1, 2):
+        engine = stage.rodeod()
+        stopped = stage.start(RODEO, "ping", "soft:test", "--interval", "60000")
+        assert stopped.stdout.readline() and stopped.stdout.readline().startswith("reply")
+        bench = stage.start(RODEO, "bench", "soft:test", "--no-hugepages", "--cores", BENCH_CORE, "--seconds", "60")
+        time.sleep(0.7)
+        stopped.send_signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        for _ in range(times):
+            engine.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        engine.communicate(timeout=PATIENCE)
+        assert time.monotonic() - begin < 5 * SLOWER, stage.log()
+        assert engine.returncode == 0 or times == 2 and engine.returncode == -signal.SIGINT, (times, engine.returncode, stage.log())
+        stopped.kill()
+        bench.communicate(timeout=PATIENCE)
+        assert bench.returncode == 1
+
+
+@case
 def engine_prints_counters_on_sigusr1_and_goes_on(stage):
     engine = stage.rodeod()
     assert stage.rodeo("ping", "soft:test", "--count", "2", "--interval", "0").returncode == 0
@@ -465,6 +487,7 @@ def killed_engine_leaves_its_name_free_and_nothing_behind(stage):
 
 
 @case
+@proves("F25")
 def engines_that_end_at_any_time_keep_no_hugepages_and_nothing_else(stage):  # F25
     def held():
         with open("/proc/meminfo") as meminfo:
@@ -493,6 +516,7 @@ def engines_that_end_at_any_time_keep_no_hugepages_and_nothing_else(stage):  # F
 
 
 @case
+@proves("F26")
 def an_address_that_is_taken_is_named_with_its_cure(stage):  # F26
     path = os.path.join(stage.environment["RODEO_RUNTIME_DIR"], "test.sock")
 

@@ -185,6 +185,12 @@ int run(RodeodOptions options) {
   engine->stop();
   if (!served) return give_up(served.error());
   print_counters(*engine);
+  // What such a connection holds is missing, and rightly so.
+  if (const std::size_t cut = engine->connection_count(); cut != 0) {
+    spdlog::warn("{} connection{} cut off: the peer does not answer", cut, cut == 1 ? " was" : "s were");
+    fmt::print("stopped\n");
+    return kExitOk;
+  }
   const auto [adds_up, where] = engine->audit();
   if (!adds_up) spdlog::error("buffers are missing: {}", where);
   fmt::print("stopped\n");

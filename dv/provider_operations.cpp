@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dv/provider_suite.h"
+#include "pools/proves.h"
 
 // What works.
 
@@ -124,6 +125,7 @@ TEST_P(ProviderSuite, ReadsScatterOverSeveralPieces) {
 }
 
 TEST_P(ProviderSuite, ZeroLengthOperationsSucceedAndLookAtNoKey) {
+  proves("F15");
   ASSERT_NO_FATAL_FAILURE(connect(2));
   ASSERT_TRUE(a_.qp->post_send({}, 1));
   ASSERT_TRUE(a_.qp->post_write({}, {0, 0xdeadbeef}, 2));

@@ -101,7 +101,7 @@ TEST(BadInput, MalformedHeadersGetErrChunk) {
 }
 
 TEST(BadInput, BadReadPositionsGetErrChunkAndNoHandlerRuns) {  // F04
-  proves("R8166-3.4.5-2", "ENG-RD-2");
+  proves("F04", "R8166-3.4.5-2", "ENG-RD-2");
   Pair pair(program());
   RawPeer peer(pair);
   const auto with_position = [&](std::uint32_t xid, std::uint32_t position) {
@@ -137,7 +137,7 @@ TEST(BadInput, BadReadPositionsGetErrChunkAndNoHandlerRuns) {  // F04
 }
 
 TEST(BadInput, TooMuchReadDataIsRefusedBeforeAnythingIsPulled) {  // F05
-  proves("R8166-3.4-6", "R8166-8.1-6", "ENG-SEG-2");
+  proves("F05", "R8166-3.4-6", "R8166-8.1-6", "ENG-SEG-2");
   Pair pair(program());
   RawPeer peer(pair);
   const auto long_call = [&](std::uint32_t xid, std::uint32_t length, std::uint32_t high) {

@@ -179,7 +179,7 @@ TEST(ConformanceInvalidation, WithoutBothFlagsAndForErrorsNothingIsInvalidated) 
 }
 
 TEST(ConformanceInvalidation, AChunkWithoutSegmentsIsNoReasonToInvalidate) {  // F06
-  proves("ENG-8797-3", "R8166-4.3.2-12", "ENG-RC-4");
+  proves("F06", "ENG-8797-3", "R8166-4.3.2-12", "ENG-RC-4");
   Pair pair(program(), config_with(Registration::kRemoteInvalidation));
   Peer peer(pair);
   peer.call(1, kFill, {0, 1, 0, 0, 0}, {8});  // an empty Write chunk
@@ -218,7 +218,7 @@ TEST(ConformanceInvalidation, OurOwnTwoEndsAgree) {
 // ----------------------------------------------------------------------------------------------------------- lengths
 
 TEST(ConformanceInvalidation, ReadChunksUpToTheLimitAreServedAndAboveItNothingIsTaken) {  // F05
-  proves("R8166-3.4-6", "R8166-8.1-6", "ENG-RD-5");
+  proves("F05", "R8166-3.4-6", "R8166-8.1-6", "ENG-RD-5");
   Config config = config_with(Registration::kKeyPerCall);
   config.max_read_bytes = 4096;
   Pair pair(program(), config);

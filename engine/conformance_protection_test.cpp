@@ -543,7 +543,7 @@ TEST(ConformanceProtection, ALostConnectionEndsEveryCallOnce) {
 // ------------------------------------------------------------------------------------------------------------ time
 
 TEST(ConformanceProtection, CallsTimeOutOnceAndLateRepliesAreDropped) {  // F19
-  proves("ENG-RX-4", "ENG-CR-6", "R8166-4.4-3");
+  proves("F19", "ENG-RX-4", "ENG-CR-6", "R8166-4.4-3");
   using Clock = std::chrono::steady_clock;
   for (const Registration registration : kAll) {
     Session session(16, 16, config_with(registration));

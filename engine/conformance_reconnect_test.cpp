@@ -168,7 +168,7 @@ TEST(ConformanceReconnect, ACallThatKillsEveryConnectionEndsAfterSomeSends) {
 }
 
 TEST(ConformanceReconnect, APeerThatHangsUpAtOnceIsNotBesieged) {  // F27
-  proves("ENG-RT-8");
+  proves("F27", "ENG-RT-8");
   Rig rig({.connect = {.credits = 8},
            .first_delay = milliseconds(4),
            .longest_delay = milliseconds(64),

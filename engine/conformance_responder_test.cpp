@@ -166,7 +166,7 @@ struct Session {
 
 TEST(ConformanceResponder, AWriteChunkIsFilledInOrderWithoutPadAndCopiedIntoTheReply) {
   proves("R8166-3.4-3", "R8166-3.4-7", "R8166-3.4-9", "R8166-3.4-13", "R8166-3.4.6-3", "R8166-3.4.6-4", "R8166-3.4.6-5",
-         "R8166-3.4.6-6", "R8166-3.4.6-9", "R8166-3.4.6-10", "R8166-3.4-10", "R8166-4.3.1-3", "R8166-4.3.2-2",
+         "R8166-3.4.6-6", "R8166-3.4.6-9", "R8166-3.4.6-10", "R8166-3.4-10", "F14", "R8166-4.3.1-3", "R8166-4.3.2-2",
          "R8166-4.4-6", "ENG-SEG-3", "ENG-WR-5");
   Session s;
   s.call(kResults,
@@ -318,7 +318,7 @@ TEST(ConformanceResponder, ChunksThatClaimTheAbsurdAreBoundedWork) {  // F09
 }
 
 TEST(ConformanceResponder, AReadChunkMayBeSplitAnywhereAndKeepOrLeaveItsPad) {
-  proves("R8166-3.4-2", "R8166-3.4-5", "R8166-3.4.5-3", "R8166-3.4.5-4", "R8166-3.4.5-5", "R8166-3.4.5-11",
+  proves("F14", "R8166-3.4-2", "R8166-3.4-5", "R8166-3.4.5-3", "R8166-3.4.5-4", "R8166-3.4.5-5", "R8166-3.4.5-11",
          "R8166-4.5.2-4");
   Session s;
   constexpr std::uint32_t kItem = 1001;

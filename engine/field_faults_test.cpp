@@ -124,6 +124,7 @@ INSTANTIATE_TEST_SUITE_P(FieldFaults, Unaligned,
                                            Registration::kRemoteInvalidation));
 
 TEST_P(Unaligned, PayloadsStraddlePagesAndReachTheEndsOfMemory) {  // F32
+  proves("F32");
   Edge edge(GetParam());
   const std::size_t page = edge.first_page;
   for (const std::size_t offset : {1UL, 3UL, 4095UL}) {
@@ -140,6 +141,7 @@ TEST_P(Unaligned, PayloadsStraddlePagesAndReachTheEndsOfMemory) {  // F32
 }
 
 TEST_P(Unaligned, ManySmallPiecesLandSideBySide) {  // F32
+  proves("F32");
   Edge edge(GetParam());
   const RegisteredBytes given = edge.pair.server->application_memory();
   for (std::size_t i = 0; i < 256; ++i) given[i] = test::pattern_at(i);
@@ -165,6 +167,7 @@ TEST_P(Unaligned, ManySmallPiecesLandSideBySide) {  // F32
 // -------------------------------------------------------------------------------------------------------- overload
 
 TEST(Overload, TenTimesTheGrantIsRefusedWithoutLossAndGoesOnLater) {  // F38
+  proves("F38");
   for (const std::uint32_t grant : {1U, 2U, 16U, 255U, 256U, 257U}) {
     SCOPED_TRACE(grant);
     Config config = test::small_config();
@@ -204,6 +207,7 @@ TEST(Overload, TenTimesTheGrantIsRefusedWithoutLossAndGoesOnLater) {  // F38
 }
 
 TEST(Overload, APersistentConnectionQueuesAsManyAsItSays) {  // F38
+  proves("F38");
   constexpr std::uint32_t kGrant = 256;
   constexpr std::uint32_t kCalls = 10 * kGrant;
   Config config = test::small_config();
@@ -288,6 +292,7 @@ TEST(Overload, ACallWithChunksWaitsWhereItsSendFindsNoRoom) {
 }
 
 TEST(Connections, ThousandsThatComeAndGoLeaveNothing) {  // F30
+  proves("F30");
   constexpr int kCycles = pools::kSanitized ? 200 : 2000;
   Pair pair(add_program, test::small_config(), test::small_config());
   const auto cycles = [&](int count) {
@@ -314,6 +319,7 @@ TEST(Connections, ThousandsThatComeAndGoLeaveNothing) {  // F30
 }
 
 TEST(Connections, TwoThousandAreHeldAtOnceAndAllServe) {  // F30
+  proves("F30");
   constexpr std::uint32_t kHeld = pools::kSanitized ? 200 : 2000;
   Config config = test::small_config();
   config.connections = kHeld;
@@ -339,6 +345,7 @@ TEST(Connections, TwoThousandAreHeldAtOnceAndAllServe) {  // F30
 }
 
 TEST(Connections, ALimitOfTheSystemIsNamedAndCostsNobodyElse) {  // F30
+  proves("F30");
   Config config = test::small_config();
   config.connections = 512;
   config.credits = 1;

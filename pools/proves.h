@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// For tests: names the requirements of protocol.md that a test proves. They become properties of its test case in the
-// JUnit file, where scripts/conformance finds them; a test that fails or does not run proves nothing.
+// For tests: names the requirements of protocol.md, or the rows of field-faults.md, that a test proves. They become
+// properties of its test case in the JUnit file, where scripts/conformance finds them; a test that fails or does not
+// run proves nothing.
 
 #include <gtest/gtest.h>
 
