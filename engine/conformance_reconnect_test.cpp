@@ -71,7 +71,7 @@ struct Rig {
 };
 
 TEST(ConformanceReconnect, IdempotentCallsComeAgainInOrderWithTheirXidsUnderTheFirstCallRule) {
-  proves("ENG-RT-1", "ENG-CR-8", "ENG-CR-9", "R5531-9-4", "R8166-3.3-11", "R8166-3.3-12", "R8166-4.5.5-1");  // F03
+  proves("ENG-RT-1", "ENG-CR-8", "ENG-CR-9", "R5531-9-4", "R8166-3.3-11", "R8166-3.3-12", "R8166-4.5.5-1", "F03");
   Rig rig;
   rig.settle();
   std::vector<Seen*> seen;
