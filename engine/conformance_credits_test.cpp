@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <random>
 #include <set>
 
@@ -175,6 +176,31 @@ TEST(ConformanceCredits, WhoIgnoresItsGrantFindsNoReceivesAndHarmsNobodyElse) { 
   pair.until([&] { return pair.server->connection_count() == 1; });
   EXPECT_EQ(beside.find_receives(1, 1), 1U);
   EXPECT_FALSE(beside.peer.disconnected());
+}
+
+TEST(ConformanceCredits, WhereBuffersAreShortNoMoreIsGrantedThanReceivesArePosted) {
+  proves("R8166-3.3-7", "ENG-CR-4");
+  constexpr std::uint32_t kPeers = 4;
+  Config config = test::small_config();
+  config.small_buffers = kPeers * kMost - 8;
+  Pair pair(program(), config);
+  std::vector<std::unique_ptr<RequesterSide>> sides;
+  std::vector<std::uint32_t> granted;
+  for (std::uint32_t i = 0; i < kPeers; ++i) {
+    RequesterSide& side = *sides.emplace_back(std::make_unique<RequesterSide>(pair));
+    side.send(kMost);
+    const Octets reply = side.peer.receive();  // SYSTEM_ERR, where there is no buffer for its results either
+    ASSERT_GE(reply.size(), kMinHeaderBytes + kAcceptedReplyBytes);
+    granted.push_back(load_be32(reply.data() + kCreditOffset));
+  }
+  EXPECT_EQ(granted.front(), kMost);
+  EXPECT_GE(granted.back(), 1U);
+  EXPECT_LT(granted.back(), kMost);
+  for (std::uint32_t i = 0; i < kPeers; ++i) {
+    const std::uint64_t before = sides[i]->peer.delivered();
+    for (std::uint32_t sent = 0; sent < granted[i]; ++sent) sides[i]->send(kMost);
+    EXPECT_EQ(sides[i]->peer.delivered(), before + granted[i]) << i;
+  }
 }
 
 TEST(ConformanceCredits, HeldCallsCountAsLongAsTheyAreNotAnswered) {
