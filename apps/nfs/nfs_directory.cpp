@@ -10,6 +10,8 @@ namespace {
 
 /// What goes before the list: status, post_op_attr, cookieverf3.
 constexpr std::size_t kBeforeList = 4 + kPostOpAttrBytes + kVerfBytes;
+/// And after it, where there are no entries: the end of the list, eof.
+constexpr std::size_t kAfterList = 8;
 /// A smaller Reply chunk is not used: as much fits inline.
 constexpr std::size_t kLeastReplyChunk = 1024;
 
@@ -49,6 +51,7 @@ void start_readdir(Call& call, void* context, ReaddirArgs& args, Handler again) 
   if (served == nullptr) return reply_error(call, status);
   // The counts are of what follows the status. Without a Reply chunk the list ends where the message does.
   const std::size_t asked = 4 + std::size_t{args.max_bytes};
+  if (asked < kBeforeList + kAfterList) return reply_error(call, NfsStat3::kToosmall);
   std::size_t most = asked;
   const bool long_reply = call.chunks().reply_capacity > kLeastReplyChunk;
   if (long_reply)

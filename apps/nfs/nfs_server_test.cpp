@@ -531,6 +531,13 @@ TEST_F(NfsServerTest, DirectoriesAreListedPieceByPieceWithinTheCounts) {
   EXPECT_EQ(list(pair_, directory, 0, 50, 20'000, true).names.size(), 2U);  // "." and "..", 24 octets each
   EXPECT_EQ(list(pair_, directory, 0, 1, 20'000, true).names.size(), 1U);   // one at least
   EXPECT_EQ(list(pair_, directory, 0, 0, 100, false).status, NfsStat3::kToosmall);
+  // Also when there is nothing left to list, the answer is no longer than that.
+  const Listing all = list(pair_, directory, 0, 0, 200'000, false);
+  ASSERT_TRUE(all.eof);
+  EXPECT_EQ(list(pair_, directory, all.cookies.back(), 0, 103, false).status, NfsStat3::kToosmall);
+  const Listing none = list(pair_, directory, all.cookies.back(), 0, 104, false);
+  EXPECT_EQ(none.status, NfsStat3::kOk);
+  EXPECT_TRUE(none.eof && none.names.empty() && none.bytes == 104U) << none.bytes;
   EXPECT_EQ(list(pair_, pair_.make_file(root_, "f"), 0, 0, 1000, false).status, NfsStat3::kNotdir);
 }
 
