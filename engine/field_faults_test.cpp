@@ -303,12 +303,15 @@ TEST(Connections, ThousandsThatComeAndGoLeaveNothing) {  // F30
       pair.until([&] { return pair.client->connection_count() == 0 && pair.server->connection_count() == 0; });
     }
   };
-  cycles(kCycles / 10);  // until the allocator has what it needs
   const std::size_t files = descriptors();
+  // Each end keeps its socket until the other has closed its own.
+  const auto settle = [&] { pair.until([&] { return descriptors() <= files; }); };
+  cycles(kCycles / 10);  // until the allocator has what it needs
+  settle();
   const std::size_t mapped = status_kib("VmSize:");
   const std::size_t resident = status_kib("RssAnon:");
   cycles(kCycles);
-  pair.until([&] { return descriptors() <= files; });  // each end may still wait for the other to close its socket
+  settle();
   EXPECT_EQ(descriptors(), files);
   if (!pools::kSanitized) {
     EXPECT_LE(status_kib("VmSize:"), mapped + 1024);
