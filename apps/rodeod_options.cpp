@@ -57,9 +57,9 @@ std::optional<int> parse_rodeod_options(int argc, const char* const* argv, Rodeo
   add_cores(app, "--worker-cores", config.worker_cores,
             "Cores that run the handlers which take long, such as hashing. Default: none, poll cores run them")
       ->group("Cores");
-  app.add_option(
-         "--listen", options.listen,
-         "Address to serve, soft:NAME or rdma://HOST[:PORT][?device=NAME]; may be repeated. Default: soft:rodeo")
+  app.add_option("--listen", options.listen,
+                 "Address to serve, soft:NAME or rdma://HOST[:PORT][?device=NAME][&verbs=plain]; may be repeated. "
+                 "Default: soft:rodeo")
       ->type_name("ADDRESS")
       ->group("Connections");
   app.add_option("--connections", config.connections, "Connections that the pools are sized for")

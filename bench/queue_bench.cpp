@@ -76,6 +76,7 @@ struct Queues {
   Pages cqes{kCqes * sizeof(mlx5_cqe64)};
   Pages records{4096};
   Pages doorbell{4096};
+  mlx5::BlueFlame bf{.reg = doorbell.data(), .bytes = 256};
   CqeWriter device{cqes};
   mlx5::Cq cq{mlx5::CqRing{.cqes = cqes.data(), .dbrec = records.words() + 16, .cqe_count = kCqes}};
   mlx5::Qp qp{mlx5::QpRings{.sq = sq.data(),
@@ -83,8 +84,7 @@ struct Queues {
                             .rq = rq.data(),
                             .rq_wqes = kReceives,
                             .dbrec = records.words(),
-                            .bf_reg = doorbell.data(),
-                            .bf_bytes = 256,
+                            .bf = &bf,
                             .qpn = kQpn,
                             .max_inline = 512}};
 };

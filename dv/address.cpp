@@ -13,7 +13,7 @@ namespace rodeo::dv {
 namespace {
 
 constexpr std::string_view kWhere = "address";
-constexpr std::string_view kAllowed = "use soft:NAME, sim:NAME or rdma://HOST[:PORT][?device=NAME]";
+constexpr std::string_view kAllowed = "use soft:NAME, sim:NAME or rdma://HOST[:PORT][?device=NAME][&verbs=plain]";
 constexpr std::uint16_t kNfsRdmaPort = 20049;
 constexpr std::size_t kMaxName = 64;
 
@@ -33,15 +33,29 @@ std::optional<std::uint16_t> parse_port(std::string_view digits) {
   return port;
 }
 
-Result<Address> parse_host(std::string_view text, std::string_view rest) {
-  std::string_view device;
-  if (const std::size_t query = rest.find('?'); query != std::string_view::npos) {
-    constexpr std::string_view kDevice = "?device=";
-    device = rest.substr(query);
-    if (!device.starts_with(kDevice) || !is_plain_name(device.substr(kDevice.size()))) {
-      return fail(std::string(kWhere), "\"" + std::string(device) + "\" names no device", "write ?device=NAME");
+/// What follows the ?: device=NAME, verbs=plain, or both with an & between them.
+Result<void> parse_query(std::string_view query, Address& address) {
+  constexpr std::string_view kDevice = "device=";
+  while (true) {
+    const std::size_t end = query.find('&');
+    const std::string_view part = query.substr(0, end);
+    if (part == "verbs=plain") {
+      address.plain_verbs = true;
+    } else if (part.starts_with(kDevice) && is_plain_name(part.substr(kDevice.size()))) {
+      address.device = part.substr(kDevice.size());
+    } else {
+      return fail(std::string(kWhere), "\"" + std::string(part) + "\" neither names a device nor chooses its driver",
+                  "write ?device=NAME, ?verbs=plain or ?device=NAME&verbs=plain");
     }
-    device.remove_prefix(kDevice.size());
+    if (end == std::string_view::npos) return {};
+    query.remove_prefix(end + 1);
+  }
+}
+
+Result<Address> parse_host(std::string_view text, std::string_view rest) {
+  Address address{.scheme = Address::Scheme::kRdma, .name = {}, .port = kNfsRdmaPort};
+  if (const std::size_t query = rest.find('?'); query != std::string_view::npos) {
+    if (auto parsed = parse_query(rest.substr(query + 1), address); !parsed) return tl::unexpected(parsed.error());
     rest = rest.substr(0, query);
   }
   std::string_view host = rest;
@@ -67,7 +81,7 @@ Result<Address> parse_host(std::string_view text, std::string_view rest) {
   if (host.empty() || host.find('/') != std::string_view::npos) {
     return fail(std::string(kWhere), "\"" + std::string(text) + "\" names no host", "write rdma://HOST[:PORT]");
   }
-  Address address{Address::Scheme::kRdma, std::string(host), kNfsRdmaPort, std::string(device)};
+  address.name = host;
   if (port_text) {
     const auto port = parse_port(*port_text);
     if (!port) {
@@ -114,7 +128,8 @@ std::string Address::to_string() const {
   }
   const bool v6 = name.find(':') != std::string::npos;
   return "rdma://" + (v6 ? "[" + name + "]" : name) + ":" + std::to_string(port) +
-         (device.empty() ? "" : "?device=" + device);
+         (device.empty() ? "" : "?device=" + device) +
+         (plain_verbs ? std::string(device.empty() ? "?" : "&") + "verbs=plain" : "");
 }
 
 std::string Address::socket_path() const {

@@ -27,6 +27,7 @@ namespace rodeo::dv {
 
 struct Capabilities {
   std::string name;              // "software HCA", "mlx5_0"
+  std::string driver;            // what drives its queues, and why not direct verbs where something else does
   std::uint32_t max_inline = 0;  // bytes of one inline Send
   std::uint32_t max_sges = 0;
   std::uint32_t max_queue_depth = 0;      // receives of one QP

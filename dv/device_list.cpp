@@ -9,9 +9,8 @@
 #include <array>
 #include <memory>
 
-#include "dv/mlx5/connectx.h"
+#include "dv/providers.h"
 #include "dv/soft/host_device.h"
-#include "dv/verbs/rdma_device.h"
 
 namespace rodeo::dv {
 
@@ -64,7 +63,6 @@ std::vector<PortFacts> ports_of(ibv_context* context, std::uint8_t count) {
 
 DeviceFacts software_hca() {
   DeviceFacts facts;
-  facts.driver = Driver::kSoftwareHca;
   facts.capabilities.name = "software HCA";
   const auto device = soft::open({});
   if (device) {
@@ -75,18 +73,19 @@ DeviceFacts software_hca() {
   return facts;
 }
 
-DeviceFacts rdma_device(ibv_device& device, bool mlx5) {
+DeviceFacts rdma_device(ibv_device& device) {
   DeviceFacts facts;
-  facts.mlx5 = mlx5;
+  facts.rdma = true;
   facts.iwarp = device.transport_type == IBV_TRANSPORT_IWARP;
   facts.capabilities.name = ibv_get_device_name(&device);
   // As an engine opens it, so that what is missing for one is found here.
-  const auto opened = verbs::RdmaDevice::open({Address::Scheme::kRdma, "0.0.0.0", 1, facts.capabilities.name}, {});
+  const Address address{Address::Scheme::kRdma, "0.0.0.0", 1, facts.capabilities.name};
+  const auto opened = open_device(address);
   if (!opened) {
     facts.problem = opened.error().message();
     return facts;
   }
-  facts.capabilities = (*opened)->capabilities();
+  facts.capabilities = std::visit([](const auto& of) { return of->capabilities(); }, *opened);
   const std::unique_ptr<ibv_context, Close> context(ibv_open_device(&device));
   ibv_device_attr attributes{};
   if (context == nullptr || ibv_query_device(context.get(), &attributes) != 0) return facts;
@@ -99,26 +98,12 @@ DeviceFacts rdma_device(ibv_device& device, bool mlx5) {
 
 }  // namespace
 
-std::string_view to_string(Driver driver) noexcept {
-  switch (driver) {
-    case Driver::kSoftwareHca:
-      return "software HCA";
-    case Driver::kDirectVerbs:
-      return "direct verbs";
-    case Driver::kPlainVerbs:
-      return "plain verbs";
-  }
-  return "unknown";
-}
-
 std::vector<DeviceFacts> list_devices() {
   std::vector<DeviceFacts> out{software_hca()};
-  const std::vector<std::string> direct = mlx5::ConnectX::names();
   int count = 0;
   const std::unique_ptr<ibv_device*, Close> devices(ibv_get_device_list(&count));
   for (int i = 0; devices != nullptr && i < count; ++i) {
-    ibv_device& device = *devices.get()[i];
-    out.push_back(rdma_device(device, std::ranges::find(direct, ibv_get_device_name(&device)) != direct.end()));
+    out.push_back(rdma_device(*devices.get()[i]));
   }
   return out;
 }

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "dv/device.h"
@@ -28,15 +27,10 @@ struct PortFacts {
   std::vector<GidFacts> gids;
 };
 
-/// How the queues of a device are driven.
-enum class Driver : std::uint8_t { kSoftwareHca, kDirectVerbs, kPlainVerbs };
-[[nodiscard]] std::string_view to_string(Driver driver) noexcept;
-
 struct DeviceFacts {
   Capabilities capabilities;
-  Driver driver = Driver::kPlainVerbs;  // that an engine on it uses
+  bool rdma = false;  // else the software HCA
   bool iwarp = false;
-  bool mlx5 = false;             // direct verbs could drive it
   std::uint32_t max_qps = 0;     // 0: no limit of its own
   std::uint32_t max_reads = 0;   // RDMA Reads under way on one QP
   std::uint64_t max_region = 0;  // bytes of one registration; 0: no limit of its own

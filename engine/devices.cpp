@@ -26,18 +26,12 @@ std::string registration_line(const dv::Capabilities& capabilities) {
 }
 
 std::string provider_line(const dv::DeviceFacts& facts) {
-  std::string line = fmt::format("provider: {}", to_string(facts.driver));
-  if (facts.iwarp) line += ", iWARP";
-  if (facts.mlx5 && facts.driver == dv::Driver::kPlainVerbs) {
-    line += "; direct verbs know the device, and are not used over rdma_cm yet";
-  }
-  return line;
+  return fmt::format("provider: {}{}", facts.capabilities.driver, facts.iwarp ? "; iWARP" : "");
 }
 
 DeviceReport report_of(const dv::DeviceFacts& facts) {
   const dv::Capabilities& can = facts.capabilities;
-  DeviceReport report{
-      .name = can.name, .rdma = facts.driver != dv::Driver::kSoftwareHca, .usable = facts.problem.empty(), .lines = {}};
+  DeviceReport report{.name = can.name, .rdma = facts.rdma, .usable = facts.problem.empty(), .lines = {}};
   auto& lines = report.lines;
   if (!report.usable) {
     lines.push_back("cannot be used: " + facts.problem);

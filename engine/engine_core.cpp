@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <variant>
 
 #include "dv/mlx5/provider.h"
 #include "dv/providers.h"
@@ -426,7 +427,8 @@ void EngineCore<P>::stop(std::chrono::milliseconds patience) {
 template <dv::Provider P>
 std::vector<std::string> EngineCore<P>::describe() const {
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("device: {}", device_->capabilities().name));
+  const dv::Capabilities& can = device_->capabilities();
+  lines.push_back(fmt::format("device: {}{}", can.name, can.name == can.driver ? "" : ", " + can.driver));
   const auto list = [](const std::vector<unsigned>& cores) { return fmt::format("{}", fmt::join(cores, ",")); };
   lines.push_back(fmt::format("cores: poll {}, worker {}", threaded() ? list(config_.poll_cores) : "none (stepped)",
                               config_.worker_cores.empty() ? "none" : list(config_.worker_cores)));
@@ -497,14 +499,13 @@ template class EngineCore<dv::verbs::Provider>;
 Result<std::unique_ptr<Engine>> Engine::open(std::string_view address, const Config& config) {
   auto parsed = dv::Address::parse(address);
   if (!parsed) return tl::unexpected(parsed.error());
-  if (parsed->scheme == dv::Address::Scheme::kRdma) {
-    auto device = dv::open_rdma_device(*parsed);
-    if (!device) return tl::unexpected(device.error());
-    return EngineCore<dv::verbs::Provider>::open_on(std::move(*device), config);
+  auto opened = dv::open_device(*parsed);
+  if (!opened) return tl::unexpected(opened.error());
+  if (auto* plain = std::get_if<std::unique_ptr<dv::verbs::Device>>(&*opened)) {
+    return EngineCore<dv::verbs::Provider>::open_on(std::move(*plain), config);
   }
-  auto device = dv::open_device(*parsed);
-  if (!device) return tl::unexpected(device.error());
-  return EngineCore<dv::mlx5::Provider>::open_on(std::move(*device), config);
+  return EngineCore<dv::mlx5::Provider>::open_on(std::get<std::unique_ptr<dv::mlx5::Device>>(std::move(*opened)),
+                                                 config);
 }
 
 }  // namespace rodeo

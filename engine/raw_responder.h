@@ -23,7 +23,7 @@ class RawResponder {
     address_ = "soft:raw" + std::to_string(count++);
     private_data_.assign(private_data.begin(), private_data.end());
     const auto address = must(dv::Address::parse(address_));
-    device_ = must(dv::open_device(address));
+    device_ = must(dv::open_soft_device(address));
     arena_ = std::make_unique<pools::Arena>(must(pools::Arena::create({.bytes = 2 << 20, .hugepages = false})));
     region_ = must(device_->register_memory(arena_->bytes(), arena_->fd(), 0, dv::Access::kRemoteReadWrite));
     group_ = must(device_->make_poll_group());

@@ -116,7 +116,7 @@ class TwoConnections {
  public:
   explicit TwoConnections(Pair& pair) : pair_(pair) {
     const auto address = test::must(dv::Address::parse(pair.address));
-    device_ = test::must(dv::open_device(address));
+    device_ = test::must(dv::open_soft_device(address));
     region_ = test::must(device_->register_memory(arena_.bytes(), arena_.fd(), 0, dv::Access::kRemoteReadWrite));
     group_ = test::must(device_->make_poll_group());
     for (End& end : ends_) {

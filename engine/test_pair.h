@@ -176,7 +176,7 @@ class RawPeer {
   RawPeer(Pair& pair, std::span<const std::byte> private_data)
       : pair_(pair), private_data_(private_data.begin(), private_data.end()) {
     const auto address = must(dv::Address::parse(pair.address));
-    device_ = must(dv::open_device(address));
+    device_ = must(dv::open_soft_device(address));
     arena_ = std::make_unique<pools::Arena>(must(pools::Arena::create({.bytes = 1 << 20, .hugepages = false})));
     region_ = must(device_->register_memory(arena_->bytes(), arena_->fd(), 0, dv::Access::kRemoteReadWrite));
     group_ = must(device_->make_poll_group());

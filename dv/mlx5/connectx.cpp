@@ -6,119 +6,42 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <string>
+#include <utility>
+
+#include "dv/mlx5/hardware_rings.h"
 
 namespace rodeo::dv::mlx5 {
 
 namespace {
 
+using rdma::Owned;
+
 constexpr const char* kWhere = "ConnectX";
+constexpr std::uint32_t kFirstCqes = 4096;
 constexpr std::uint32_t kInlineBytes = 236;  // four blocks
-constexpr std::uint32_t kBbsPerSend = 2;
 constexpr std::uint32_t kMaxSges = 4;
-constexpr std::uint8_t kHopLimit = 64;
-constexpr std::uint8_t kRdAtomic = 16;    // Reads under way at once
-constexpr std::uint8_t kAckTimeout = 14;  // 4.096 µs · 2^14 = 67 ms
-constexpr std::uint8_t kRetries = 7;
-constexpr std::uint8_t kRnrForEver = 7;
-constexpr std::uint8_t kRnrTimer = 12;  // 640 µs
+constexpr std::uint32_t kBbsPerSend = 2;     // a small inline Send
+constexpr std::uint32_t kBbsPerRequest = 4;  // as the library counts: a window's bind, and a piece
 
 tl::unexpected<Error> call_failed(const std::string& call, int error, std::string next) {
-  return fail(kWhere, call + " failed: " + std::strerror(error), std::move(next));
+  return fail(kWhere, call + " failed: " + errno_text(error), std::move(next));
 }
 
-class DeviceList {
- public:
-  DeviceList() : list_(ibv_get_device_list(&count_)) {}
-  DeviceList(const DeviceList&) = delete;
-  DeviceList& operator=(const DeviceList&) = delete;
-  ~DeviceList() {
-    if (list_ != nullptr) ibv_free_device_list(list_);
-  }
-  [[nodiscard]] std::span<ibv_device*> all() const {
-    return {list_, list_ == nullptr ? 0U : static_cast<std::size_t>(count_)};
-  }
-
- private:
-  int count_ = 0;
-  ibv_device** list_;
+struct HardwareCq {
+  Owned<ibv_cq> cq;
+  CqRing ring;
 };
 
-int numa_node_of(const std::string& name) {
-  std::ifstream file("/sys/class/infiniband/" + name + "/device/numa_node");
-  int node = -1;
-  return file >> node ? node : -1;
-}
-
-}  // namespace
-
-std::vector<std::string> ConnectX::names() {
-  std::vector<std::string> found;
-  const DeviceList list;
-  for (ibv_device* device : list.all()) {
-    if (mlx5dv_is_supported(device)) found.emplace_back(ibv_get_device_name(device));
-  }
-  return found;
-}
-
-Result<std::unique_ptr<ConnectX>> ConnectX::open(const std::string& name) {
-  const DeviceList list;
-  for (ibv_device* device : list.all()) {
-    if (!mlx5dv_is_supported(device) || (!name.empty() && name != ibv_get_device_name(device))) continue;
-    std::unique_ptr<ConnectX> made(new ConnectX);
-    made->context_.reset(ibv_open_device(device));
-    if (made->context_ == nullptr) {
-      return call_failed("ibv_open_device", errno, "check the permissions of /dev/infiniband");
-    }
-    made->pd_.reset(ibv_alloc_pd(made->context_.get()));
-    if (made->pd_ == nullptr) return call_failed("ibv_alloc_pd", errno, "check the device with `ibv_devinfo`");
-    if (auto read = made->read_capabilities(ibv_get_device_name(device)); !read) return tl::unexpected(read.error());
-    return made;
-  }
-  return fail(kWhere, name.empty() ? "this host has no mlx5 device" : "this host has no mlx5 device " + name,
-              "`ibv_devices` lists what there is; soft:NAME needs none");
-}
-
-Result<void> ConnectX::read_capabilities(const std::string& name) {
-  ibv_device_attr device{};
-  if (const int error = ibv_query_device(context_.get(), &device); error != 0) {
-    return call_failed("ibv_query_device", error, "check the device with `ibv_devinfo`");
-  }
-  if (const int error = ibv_query_port(context_.get(), port_, &port_state_); error != 0) {
-    return call_failed("ibv_query_port", error, "check the port with `ibv_devinfo`");
-  }
-  capabilities_.name = name;
-  capabilities_.max_inline = kInlineBytes;
-  capabilities_.max_sges = std::min<std::uint32_t>(kMaxSges, static_cast<std::uint32_t>(device.max_sge));
-  capabilities_.max_queue_depth = static_cast<std::uint32_t>(device.max_qp_wr);
-  capabilities_.memory_windows = (device.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
-  capabilities_.max_windows = capabilities_.memory_windows ? static_cast<std::uint32_t>(device.max_mw) : 0;
-  capabilities_.remote_invalidate = capabilities_.memory_windows;
-  capabilities_.numa_node = numa_node_of(name);
-  return {};
-}
-
-Result<MemoryRegion> ConnectX::register_memory(std::span<std::byte> range, Access access) {
-  unsigned flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
-  const auto granted = static_cast<std::uint8_t>(access);
-  if ((granted & static_cast<std::uint8_t>(Access::kRemoteRead)) != 0) flags |= IBV_ACCESS_REMOTE_READ;
-  if ((granted & static_cast<std::uint8_t>(Access::kRemoteWrite)) != 0) flags |= IBV_ACCESS_REMOTE_WRITE;
-  Owned<ibv_mr> region(ibv_reg_mr(pd_.get(), range.data(), range.size(), flags));
-  if (region == nullptr) return call_failed("ibv_reg_mr", errno, "raise the limit on locked memory (`ulimit -l`)");
-  const MemoryRegion made{range.data(), range.size(), region->lkey, region->rkey};
-  regions_.push_back(std::move(region));
-  return made;
-}
-
-Result<ConnectX::HardwareCq> ConnectX::make_cq(std::uint32_t cqes) {
+/// 64-byte CQEs, uncompressed.
+Result<HardwareCq> make_cq(ibv_context& context, std::uint32_t cqes) {
   ibv_cq_init_attr_ex attributes{};
-  attributes.cqe = cqes;
+  attributes.cqe = cqes - 1;  // the library adds one, and takes the next power of two
   attributes.wc_flags = IBV_WC_STANDARD_FLAGS;
   mlx5dv_cq_init_attr direct{};
   direct.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
   direct.cqe_size = sizeof(mlx5_cqe64);
-  ibv_cq_ex* made = mlx5dv_create_cq(context_.get(), &attributes, &direct);
+  ibv_cq_ex* made = mlx5dv_create_cq(&context, &attributes, &direct);
   if (made == nullptr) return call_failed("mlx5dv_create_cq", errno, "use fewer connections or smaller queues");
   HardwareCq result{Owned<ibv_cq>(ibv_cq_ex_to_cq(made)), {}};
   mlx5dv_cq out{};
@@ -128,110 +51,190 @@ Result<ConnectX::HardwareCq> ConnectX::make_cq(std::uint32_t cqes) {
   if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ); error != 0) {
     return call_failed("mlx5dv_init_obj of a CQ", error, "use rdma-core 44 or later");
   }
-  if (out.cqe_size != sizeof(mlx5_cqe64)) {
-    return fail(kWhere, "the CQ has CQEs of " + std::to_string(out.cqe_size) + " bytes", "unset MLX5_CQE_SIZE");
-  }
-  result.ring = {static_cast<std::byte*>(out.buf), reinterpret_cast<Be32*>(out.dbrec), out.cqe_cnt};
+  const auto ring = ring_of(out);
+  if (!ring) return tl::unexpected(ring.error());
+  result.ring = *ring;
   return result;
 }
 
-Result<ConnectX::HardwareQp> ConnectX::make_qp(const HardwareCq& send_cq, const HardwareCq& receive_cq,
-                                               const QpSizes& sizes) {
+struct HardwareQp {
+  Owned<ibv_qp> qp;
+  mlx5dv_qp direct{};
+  QpRings rings;
+};
+
+/// Of these sizes exactly, which are powers of two. Both queues complete into `cq`. Payload is never scattered into
+/// CQEs.
+Result<HardwareQp> make_hardware_qp(ibv_pd& domain, ibv_cq& cq, std::uint32_t send_bbs, std::uint32_t receives) {
   ibv_qp_init_attr_ex attributes{};
-  attributes.send_cq = send_cq.cq.get();
-  attributes.recv_cq = receive_cq.cq.get();
-  attributes.cap.max_send_wr = sizes.send_depth * kBbsPerSend;
-  attributes.cap.max_recv_wr = sizes.receive_depth;
-  attributes.cap.max_send_sge = 1;  // sizes the ring only; a WQE may hold more
-  attributes.cap.max_recv_sge = 1;
+  attributes.send_cq = attributes.recv_cq = &cq;
+  attributes.cap = {.max_send_wr = send_bbs / kBbsPerRequest,
+                    .max_recv_wr = receives,
+                    .max_send_sge = 1,
+                    .max_recv_sge = 1,
+                    .max_inline_data = 0};  // all of this only sizes the rings; a WQE may hold more
   attributes.qp_type = IBV_QPT_RC;
   attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
-  attributes.pd = pd_.get();
+  attributes.pd = &domain;
   mlx5dv_qp_init_attr direct{};
   direct.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
   direct.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE;
-  HardwareQp result{Owned<ibv_qp>(mlx5dv_create_qp(context_.get(), &attributes, &direct)), {}};
+  HardwareQp result{Owned<ibv_qp>(mlx5dv_create_qp(domain.context, &attributes, &direct)), {}, {}};
   if (result.qp == nullptr) return call_failed("mlx5dv_create_qp", errno, "use fewer connections or smaller queues");
-
-  mlx5dv_qp out{};
   mlx5dv_obj object{};
   object.qp.in = result.qp.get();
-  object.qp.out = &out;
+  object.qp.out = &result.direct;
   if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP); error != 0) {
     return call_failed("mlx5dv_init_obj of a QP", error, "use rdma-core 44 or later");
   }
-  if (out.rq.stride != kReceiveStride || out.sq.stride != kBbBytes) {
+  const auto rings = rings_of(result.direct, result.qp->qp_num, kInlineBytes);
+  if (!rings) return tl::unexpected(rings.error());
+  result.rings = *rings;
+  if (result.rings.sq_bbs != send_bbs || result.rings.rq_wqes != receives) {
     return fail(kWhere,
-                "the queues have strides of " + std::to_string(out.sq.stride) + " and " +
-                    std::to_string(out.rq.stride) + " bytes",
-                "unset MLX5_QP_SIGNATURE");
-  }
-  result.rings.sq = static_cast<std::byte*>(out.sq.buf);
-  result.rings.sq_bbs = out.sq.wqe_cnt;
-  result.rings.rq = static_cast<std::byte*>(out.rq.buf);
-  result.rings.rq_wqes = out.rq.wqe_cnt;
-  result.rings.dbrec = reinterpret_cast<Be32*>(out.dbrec);
-  result.rings.bf_reg = static_cast<std::byte*>(out.bf.reg);
-  result.rings.bf_bytes = out.bf.size;
-  result.rings.qpn = result.qp->qp_num;
-  result.rings.max_inline = kInlineBytes;
-
-  ibv_qp_attr init{};
-  init.qp_state = IBV_QPS_INIT;
-  init.port_num = port_;
-  init.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-  if (const int error =
-          ibv_modify_qp(result.qp.get(), &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-      error != 0) {
-    return call_failed("moving the QP to INIT", error, "check the port with `ibv_devinfo`");
+                "rings of " + std::to_string(send_bbs) + " and " + std::to_string(receives) +
+                    " entries were asked for, and the library made " + std::to_string(result.rings.sq_bbs) + " and " +
+                    std::to_string(result.rings.rq_wqes),
+                "use plain verbs (?verbs=plain), and report it");
   }
   return result;
 }
 
-Result<void> ConnectX::connect_qp(const HardwareQp& qp, const Peer& peer, std::uint32_t own_psn) {
-  ibv_qp_attr ready{};
-  ready.qp_state = IBV_QPS_RTR;
-  ready.path_mtu = port_state_.active_mtu;
-  ready.dest_qp_num = peer.qpn;
-  ready.rq_psn = peer.psn;
-  ready.max_dest_rd_atomic = kRdAtomic;
-  ready.min_rnr_timer = kRnrTimer;
-  ready.ah_attr.port_num = port_;
-  ready.ah_attr.dlid = peer.lid;
-  if (peer.lid == 0) {
-    ready.ah_attr.is_global = 1;
-    ready.ah_attr.grh.dgid = peer.gid;
-    ready.ah_attr.grh.hop_limit = kHopLimit;
+}  // namespace
+
+struct ConnectX::SharedCq {
+  explicit SharedCq(HardwareCq made) : hardware(std::move(made)), cq(hardware.ring) {}
+  HardwareCq hardware;
+  Cq cq;                       // unused for the first of a group, which the group itself polls
+  std::uint32_t promised = 0;  // entries, to the queues of its QPs
+};
+
+struct ConnectX::Group {
+  Owned<ibv_td> thread_domain;
+  Owned<ibv_pd> domain;  // the device's PD with the register of thread_domain
+  BlueFlame bf;          // that register, once a QP has told of it
+  std::vector<std::unique_ptr<SharedCq>> cqs;
+  // All lists that the group has polled: few, as each CQ is twice as long as the one before.
+  std::vector<std::unique_ptr<PollGroup::Members>> members;
+  std::unique_ptr<PollGroup> poll_group;
+
+  /// A CQ with room for `cqes` more. Every request of a queue may complete before anybody polls: in error, all do.
+  [[nodiscard]] Result<SharedCq*> cq_for(ibv_context& context, std::uint32_t cqes, std::uint32_t most);
+};
+
+Result<ConnectX::SharedCq*> ConnectX::Group::cq_for(ibv_context& context, std::uint32_t cqes, std::uint32_t most) {
+  for (const auto& shared : cqs) {
+    if (shared->promised + cqes <= shared->hardware.ring.cqe_count) return shared.get();
   }
-  if (const int error = ibv_modify_qp(qp.qp.get(), &ready,
-                                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-      error != 0) {
-    return call_failed("moving the QP to RTR", error, "check that both ports are up and can reach each other");
+  const std::uint32_t twice = cqs.empty() ? kFirstCqes : 2 * cqs.back()->hardware.ring.cqe_count;
+  const std::uint32_t wanted = std::max(std::bit_ceil(cqes), std::min(twice, std::bit_floor(most)));
+  auto made = make_cq(context, wanted);
+  if (!made) return tl::unexpected(made.error());
+  cqs.push_back(std::make_unique<SharedCq>(std::move(*made)));
+  if (poll_group != nullptr) {
+    auto list = std::make_unique<PollGroup::Members>(*members.back());
+    ++list->generation;
+    list->receive_cqs.push_back(&cqs.back()->cq);
+    poll_group->publish(list.get());
+    members.push_back(std::move(list));
   }
-  ibv_qp_attr sending{};
-  sending.qp_state = IBV_QPS_RTS;
-  sending.sq_psn = own_psn;
-  sending.max_rd_atomic = kRdAtomic;
-  sending.timeout = kAckTimeout;
-  sending.retry_cnt = kRetries;
-  sending.rnr_retry = kRnrForEver;
-  if (const int error = ibv_modify_qp(qp.qp.get(), &sending,
-                                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT |
-                                          IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
-      error != 0) {
-    return call_failed("moving the QP to RTS", error, "check the device with `ibv_devinfo`");
+  return cqs.back().get();
+}
+
+/// A QP with its share of a CQ.
+class ConnectX::HardwareQueues final : public rdma::Queues {
+ public:
+  /// What the QP is, and what moves it to error.
+  struct Driven final : Qp {
+    Driven(const QpRings& rings, ibv_qp& of) : Qp(rings), hardware(of) {}
+    ibv_qp& hardware;
+  };
+
+  HardwareQueues(SharedCq& cq, std::uint32_t cqes, HardwareQp made, BlueFlame* shared)
+      : cq_(cq), cqes_(cqes), made_(std::move(made)), own_register_(register_of(made_.direct, false)) {
+    cq_.promised += cqes_;
+    made_.rings.bf = shared != nullptr ? shared : &own_register_;
+    qp_ = std::make_unique<Driven>(made_.rings, *made_.qp);
   }
+  ~HardwareQueues() override { cq_.promised -= cqes_; }
+
+  [[nodiscard]] ibv_qp& hardware() const noexcept override { return *made_.qp; }
+  [[nodiscard]] Qp& qp() const noexcept { return *qp_; }
+
+ private:
+  SharedCq& cq_;
+  const std::uint32_t cqes_;
+  HardwareQp made_;
+  BlueFlame own_register_;
+  std::unique_ptr<Driven> qp_;
+};
+
+Result<void> ConnectX::check(const rdma::CmDevice& opened) {
+  if (!mlx5dv_is_supported(opened.context().device)) {
+    return fail(kWhere, "no mlx5 device", "direct verbs drive ConnectX-4 and later");
+  }
+  const auto cq = make_cq(opened.context(), 64);
+  if (!cq) return tl::unexpected(cq.error());
+  const auto qp = make_hardware_qp(opened.pd(), *cq->cq, 64, 16);
+  if (!qp) return tl::unexpected(qp.error());
   return {};
 }
 
-Result<void> ConnectX::move_to_error(const HardwareQp& qp) {
-  ibv_qp_attr error_state{};
-  error_state.qp_state = IBV_QPS_ERR;
-  if (const int error = ibv_modify_qp(qp.qp.get(), &error_state, IBV_QP_STATE); error != 0) {
-    return call_failed("moving the QP to ERR", error, "check the device with `ibv_devinfo`");
+ConnectX::ConnectX(std::unique_ptr<rdma::CmDevice> opened) : rdma::Device<Provider>(std::move(opened)) {
+  Capabilities& can = cm().capabilities();
+  can.driver = "direct verbs";
+  can.max_inline = kInlineBytes;
+  can.max_sges = std::min(kMaxSges, can.max_sges);
+}
+
+ConnectX::~ConnectX() { cm().close(); }
+
+Result<PollGroup*> ConnectX::make_poll_group() {
+  auto group = std::make_unique<Group>();
+  ibv_td_init_attr no_wishes{};
+  group->thread_domain.reset(ibv_alloc_td(&cm().context(), &no_wishes));
+  if (group->thread_domain != nullptr) {
+    ibv_parent_domain_init_attr wanted{};
+    wanted.pd = &cm().pd();
+    wanted.td = group->thread_domain.get();
+    group->domain.reset(ibv_alloc_parent_domain(&cm().context(), &wanted));
   }
-  return {};
+  const auto first = group->cq_for(cm().context(), 1, static_cast<std::uint32_t>(cm().attributes().max_cqe));
+  if (!first) return tl::unexpected(first.error());
+  group->members.push_back(std::make_unique<PollGroup::Members>());
+  group->poll_group = std::make_unique<PollGroup>((*first)->hardware.ring, nullptr, group->members.back().get());
+  groups_.push_back(std::move(group));
+  cm().add_group(groups_.back()->poll_group.get());
+  return groups_.back()->poll_group.get();
+}
+
+Result<ConnectX::Made> ConnectX::make_queues(std::uint32_t group, const QpSizes& sizes) {
+  Group& owner = *groups_[group];
+  const std::uint32_t send_bbs = std::max(2 * Qp::kSendRoom, std::bit_ceil(sizes.send_depth * kBbsPerSend));
+  const std::uint32_t receives = std::bit_ceil(sizes.receive_depth);
+  const std::uint32_t cqes = send_bbs + receives;  // a request takes a block at least
+  const auto most = static_cast<std::uint32_t>(cm().attributes().max_cqe);
+  const auto cq = owner.cq_for(cm().context(), cqes, most);
+  if (!cq) return tl::unexpected(cq.error());
+  ibv_pd& domain = owner.domain != nullptr ? *owner.domain : cm().pd();
+  auto made = make_hardware_qp(domain, *(*cq)->hardware.cq, send_bbs, receives);
+  if (!made) return tl::unexpected(made.error());
+  BlueFlame* shared = nullptr;
+  if (owner.domain != nullptr) {
+    const BlueFlame own = register_of(made->direct, true);
+    if (owner.bf.reg == nullptr) owner.bf = own;
+    if (owner.bf.reg == own.reg) shared = &owner.bf;
+  }
+  auto queues = std::make_unique<HardwareQueues>(**cq, cqes, std::move(*made), shared);
+  Qp* qp = &queues->qp();
+  return Made{std::move(queues), qp};
+}
+
+void ConnectX::move_to_error(Qp& qp) noexcept {
+  ibv_qp_attr wanted{};
+  wanted.qp_state = IBV_QPS_ERR;
+  // Refused only when the device is gone.
+  (void)ibv_modify_qp(&static_cast<HardwareQueues::Driven&>(qp).hardware, &wanted, IBV_QP_STATE);
 }
 
 }  // namespace rodeo::dv::mlx5

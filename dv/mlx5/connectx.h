@@ -1,81 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A ConnectX through direct verbs: opens the device and makes the objects whose rings mlx5::Qp and mlx5::Cq then drive
-// by themselves. How two ends find each other and exchange what Peer holds is not its business: that is for the
-// connection manager above. Runs on: control thread.
+// A ConnectX through direct verbs: makes the objects whose rings mlx5::Qp and mlx5::Cq then drive by themselves, as
+// they drive the software HCA's. Connections are made as those of plain verbs (dv/rdma/cm_device.h).
+//
+// - A poll group has a register of its own to ring its QPs by, from a thread domain; where the kernel has none to give,
+//   its QPs get 8-byte doorbells, which cores may share a register for.
+// - A CQ that direct verbs drive cannot grow. A group begins with a small one, and gets another, twice as long, when
+// its
+//   QPs could complete more than those that it has hold. The QPs of a group use them for both of their queues.
+// - Shared receive queues are not offered here yet.
+//
+// No ConnectX was at hand when this was written: what has been tested is all but this file and its calls of mlx5dv_*.
+// scripts/connectx-selftest tests it where there is one.
+//
+// Runs on: control thread, but for move_to_error.
 
-#include <infiniband/verbs.h>
-
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <string>
 #include <vector>
 
-#include "dv/device.h"
-#include "dv/mlx5/cq.h"
-#include "dv/mlx5/qp.h"
-#include "pools/result.h"
+#include "dv/mlx5/provider.h"
+#include "dv/rdma/device.h"
 
 namespace rodeo::dv::mlx5 {
 
-class ConnectX {
+class ConnectX final : public rdma::Device<Provider> {
  public:
-  /// A verbs object that destroys itself.
-  struct Destroy {
-    void operator()(ibv_context* c) const noexcept { ibv_close_device(c); }
-    void operator()(ibv_pd* p) const noexcept { ibv_dealloc_pd(p); }
-    void operator()(ibv_mr* m) const noexcept { ibv_dereg_mr(m); }
-    void operator()(ibv_cq* c) const noexcept { ibv_destroy_cq(c); }
-    void operator()(ibv_qp* q) const noexcept { ibv_destroy_qp(q); }
-  };
-  template <class T>
-  using Owned = std::unique_ptr<T, Destroy>;
+  /// Whether `opened` is a device that direct verbs drive: makes one of each object, and looks at them.
+  [[nodiscard]] static Result<void> check(const rdma::CmDevice& opened);
 
-  struct HardwareCq {
-    Owned<ibv_cq> cq;
-    CqRing ring;
-  };
-  struct HardwareQp {
-    Owned<ibv_qp> qp;  // in state INIT: it takes receives
-    QpRings rings;
-  };
-  /// Where the other end of a QP is.
-  struct Peer {
-    std::uint32_t qpn = 0;
-    std::uint32_t psn = 0;
-    std::uint16_t lid = 0;  // 0: RoCE, addressed by gid
-    ibv_gid gid{};
-  };
+  /// `opened` has passed check().
+  explicit ConnectX(std::unique_ptr<rdma::CmDevice> opened);
+  ~ConnectX() override;
 
-  /// Names of the devices here that direct verbs can drive.
-  [[nodiscard]] static std::vector<std::string> names();
-  /// `name`: "mlx5_0", or empty for the first one.
-  [[nodiscard]] static Result<std::unique_ptr<ConnectX>> open(const std::string& name);
-
-  [[nodiscard]] const Capabilities& capabilities() const noexcept { return capabilities_; }
-  [[nodiscard]] Result<MemoryRegion> register_memory(std::span<std::byte> range, Access access);
-  /// 64-byte CQEs, uncompressed.
-  [[nodiscard]] Result<HardwareCq> make_cq(std::uint32_t cqes);
-  /// Send and receive completions go to different CQs. Payload is never scattered into CQEs.
-  [[nodiscard]] Result<HardwareQp> make_qp(const HardwareCq& send_cq, const HardwareCq& receive_cq,
-                                           const QpSizes& sizes);
-  /// INIT → RTR → RTS.
-  [[nodiscard]] Result<void> connect_qp(const HardwareQp& qp, const Peer& peer, std::uint32_t own_psn);
-  [[nodiscard]] static Result<void> move_to_error(const HardwareQp& qp);
+  [[nodiscard]] Result<PollGroup*> make_poll_group() override;
+  void move_to_error(Qp& qp) noexcept override;
 
  private:
-  ConnectX() = default;
-  [[nodiscard]] Result<void> read_capabilities(const std::string& name);
+  struct SharedCq;
+  struct Group;
+  class HardwareQueues;
 
-  Owned<ibv_context> context_;
-  Owned<ibv_pd> pd_;
-  std::vector<Owned<ibv_mr>> regions_;  // go before the PD
-  Capabilities capabilities_;
-  std::uint8_t port_ = 1;
-  ibv_port_attr port_state_{};
+  [[nodiscard]] Result<Made> make_queues(std::uint32_t group, const QpSizes& sizes) override;
+
+  std::vector<std::unique_ptr<Group>> groups_;
 };
 
 }  // namespace rodeo::dv::mlx5

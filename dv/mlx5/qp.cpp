@@ -56,8 +56,7 @@ Qp::Qp(const QpRings& rings)
       sq_bbs_(rings.sq_bbs),
       sq_(rings.sq),
       signalled_(rings.sq_bbs),
-      bf_reg_(rings.bf_reg),
-      bf_bytes_(rings.bf_bytes) {
+      bf_(rings.bf) {
   rq_shadow_ = rings.rq_wqes != 0 ? shadow_memory_.get() : &no_shadow_;
   if (srq_ != nullptr) rq_tail_ = static_cast<std::uint16_t>(rq_head_ - 1);  // a number that no WQE of the SRQ has
 }
@@ -193,18 +192,18 @@ void Qp::ring_mmio() noexcept {
   const auto bbs = static_cast<std::uint16_t>(producer_ - mmio_rung_);
   mmio_rung_ = producer_;
   before_mmio_doorbell();
-  volatile auto* out = reinterpret_cast<volatile std::uint64_t*>(bf_reg_ + bf_offset_);
+  volatile auto* out = reinterpret_cast<volatile std::uint64_t*>(bf_->reg + bf_->offset);
   const auto* wqe = reinterpret_cast<const std::uint64_t*>(last_wqe_);
   const bool single =
       last_wqe_ == sq_ + (static_cast<std::uint16_t>(producer_ - bbs) & (sq_bbs_ - 1)) * std::size_t{kBbBytes};
-  if (single && bbs * kBbBytes <= bf_bytes_) {
+  if (single && bbs * kBbBytes <= bf_->bytes) {
     // BlueFlame: the one WQE itself, in ascending 8-byte stores; it never wraps.
     for (std::uint32_t i = 0; i < bbs * kBbBytes / sizeof(std::uint64_t); ++i) out[i] = wqe[i];
   } else {
     *out = *wqe;
   }
   after_mmio_doorbell();
-  bf_offset_ ^= bf_bytes_;
+  bf_->offset ^= bf_->bytes;
 }
 
 void Qp::retire_unsignalled(const Completion& completion) noexcept {

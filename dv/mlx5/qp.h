@@ -38,6 +38,14 @@ void prefetch_target(const SendEngine& engine, std::uint32_t ahead) noexcept;
 
 namespace rodeo::dv::mlx5 {
 
+/// A BlueFlame register. All QPs of one core may share it, and no QP of another may: its two halves are written in
+/// turn, whoever writes.
+struct BlueFlame {
+  std::byte* reg = nullptr;
+  std::uint32_t bytes = 0;  // of a half; 0: it takes doorbells of 8 bytes only, and these from any core
+  std::uint32_t offset = 0;
+};
+
 /// Where a QP lives: what mlx5dv_init_obj or the software HCA hands out. Counts are powers of two.
 struct QpRings {
   std::byte* sq = nullptr;
@@ -47,8 +55,7 @@ struct QpRings {
   Srq* srq = nullptr;
   Be32* dbrec = nullptr;       // [0] receive, [1] send
   Be32* send_dbrec = nullptr;  // where the send record is not at dbrec[1]: the software HCA keeps it private
-  std::byte* bf_reg = nullptr;
-  std::uint32_t bf_bytes = 0;  // 0: the register has no BlueFlame
+  BlueFlame* bf = nullptr;     // outlives the QP; null for the software HCA, which has none
   std::uint32_t qpn = 0;
   std::uint32_t max_inline = 0;
   soft::SendEngine* soft = nullptr;
@@ -329,9 +336,7 @@ class alignas(64) Qp : public pools::InStateMemory {
   std::byte* sq_;
   pools::StateArray<Signalled> signalled_;
   // The MMIO doorbell, which the software HCA does not have.
-  std::byte* bf_reg_;
-  std::uint32_t bf_bytes_;
-  std::uint32_t bf_offset_ = 0;
+  BlueFlame* bf_;
   std::uint16_t mmio_rung_ = 0;
 };
 

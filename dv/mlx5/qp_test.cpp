@@ -21,13 +21,13 @@ constexpr std::uint32_t kBfBytes = 256;
 class QpLayout : public testing::Test {
  protected:
   explicit QpLayout(std::uint32_t bf_bytes = kBfBytes)
-      : qp_({.sq = sq_.data(),
+      : register_{.reg = bf_.data(), .bytes = bf_bytes},
+        qp_({.sq = sq_.data(),
              .sq_bbs = kSqBbs,
              .rq = rq_.data(),
              .rq_wqes = kRqWqes,
              .dbrec = dbrec_.data(),
-             .bf_reg = bf_.data(),
-             .bf_bytes = bf_bytes,
+             .bf = &register_,
              .qpn = kQpn,
              .max_inline = 200}) {
     sq_.fill(std::byte{0xee});
@@ -52,6 +52,7 @@ class QpLayout : public testing::Test {
   alignas(64) std::array<Be32, 2> dbrec_{};
   alignas(64) std::array<std::byte, 2 * kBfBytes> bf_{};
   std::uint16_t last_signalled_ = 0;
+  BlueFlame register_;
   Qp qp_;
 };
 
@@ -180,6 +181,18 @@ TEST_F(QpLayout, OneWqeGoesOutByBlueFlameAndTheHalvesTakeTurns) {
   qp_.ring_doorbell();
   EXPECT_EQ(std::memcmp(bf_.data() + kBfBytes, sq_.data() + 128, 64), 0);
   EXPECT_EQ(static_cast<std::uint32_t>(dbrec_[1]), 3U);
+}
+
+TEST_F(QpLayout, QpsThatShareARegisterWriteItsHalvesInTurn) {
+  alignas(64) std::array<std::byte, kSqBbs * kBbBytes> other_sq{};
+  alignas(64) std::array<Be32, 2> other_dbrec{};
+  Qp other({.sq = other_sq.data(), .sq_bbs = kSqBbs, .dbrec = other_dbrec.data(), .bf = &register_, .qpn = kQpn + 1});
+  ASSERT_TRUE(qp_.post_send({}, kNoToken));
+  qp_.ring_doorbell();
+  ASSERT_TRUE(other.post_send({}, kNoToken));
+  other.ring_doorbell();
+  EXPECT_EQ(std::memcmp(bf_.data(), sq_.data(), 64), 0);
+  EXPECT_EQ(std::memcmp(bf_.data() + kBfBytes, other_sq.data(), 64), 0);
 }
 
 TEST_F(QpLayout, SeveralWqesAreRungByTheLastOnesFirstEightOctets) {

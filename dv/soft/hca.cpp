@@ -48,6 +48,7 @@ Hca::Hca(const SoftOptions& options)
       qpns_(kFirstQpn + options.qp_numbers, kFirstQpn),
       windows_(kKeyCount) {
   capabilities_.name = "software HCA";
+  capabilities_.driver = "software HCA";
   capabilities_.max_inline = kMaxInline;
   capabilities_.max_sges = mlx5::kMaxDs - 2;
   capabilities_.max_queue_depth = kMaxReceives;

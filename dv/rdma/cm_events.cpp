@@ -3,11 +3,11 @@
 #include <array>
 #include <cstring>
 
-#include "dv/verbs/rdma_device.h"
+#include "dv/rdma/cm_device.h"
 
 // What rdma_cm tells: requests, answers and ends of connections, as the events of dv/device.h.
 
-namespace rodeo::dv::verbs {
+namespace rodeo::dv::rdma {
 
 namespace {
 
@@ -16,7 +16,7 @@ constexpr int kStaleReject = 10;
 
 }  // namespace
 
-std::optional<CmEvent> RdmaDevice::next_event() {
+std::optional<CmEvent> CmDevice::next_event() {
   rdma_cm_event* event = nullptr;
   while (events_.empty() && rdma_get_cm_event(channel_.get(), &event) == 0) {
     rdma_cm_event copy = *event;
@@ -34,14 +34,13 @@ std::optional<CmEvent> RdmaDevice::next_event() {
   return out;
 }
 
-void RdmaDevice::take(const rdma_cm_event& event) {
+void CmDevice::take(const rdma_cm_event& event) {
   if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event);
   const auto number = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(event.id->context));
   Connection* connection = find(CmId{number});
   if (connection == nullptr || connection->stage == Stage::kEnded) return;
   const auto end = [&](CmEventKind kind, std::string reason) {
-    connection->stage = Stage::kEnded;
-    emit(*connection, kind, &event, std::move(reason));
+    this->end(*connection, kind, event, std::move(reason));
   };
   switch (event.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -56,9 +55,10 @@ void RdmaDevice::take(const rdma_cm_event& event) {
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
       connection->stage = Stage::kResolved;
       return emit(*connection, CmEventKind::kRouteResolved, nullptr);
-    case RDMA_CM_EVENT_ESTABLISHED:
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      return on_response(*connection, event);
+    case RDMA_CM_EVENT_ESTABLISHED:  // active: of iWARP only
       connection->stage = Stage::kEstablished;
-      if (connection->active) tune(*connection);
       return emit(*connection, CmEventKind::kEstablished, connection->active ? &event : nullptr);
     case RDMA_CM_EVENT_REJECTED:
       if (event.status == kConsumerReject) return end(CmEventKind::kRejected, "the peer refused the connection");
@@ -79,7 +79,18 @@ void RdmaDevice::take(const rdma_cm_event& event) {
   }
 }
 
-void RdmaDevice::on_request(const rdma_cm_event& event) {
+void CmDevice::on_response(Connection& connection, const rdma_cm_event& event) {
+  if (auto started = start_qp(connection, nullptr); !started) {
+    return end(connection, CmEventKind::kUnreachable, event, started.error().message());
+  }
+  if (rdma_establish(connection.cm.get()) != 0) {
+    return end(connection, CmEventKind::kUnreachable, event, "rdma_establish failed: " + errno_text());
+  }
+  connection.stage = Stage::kEstablished;
+  emit(connection, CmEventKind::kEstablished, &event);
+}
+
+void CmDevice::on_request(const rdma_cm_event& event) {
   const auto listener = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(event.listen_id->context));
   Owned<rdma_cm_id> id(event.id);
   if (!listeners_.contains(listener) || !same_device(*id)) {
@@ -91,9 +102,9 @@ void RdmaDevice::on_request(const rdma_cm_event& event) {
   connection->listener = CmId{listener};
   connection->stage = Stage::kPending;
   const auto least = std::min_element(groups_.begin(), groups_.end(),
-                                      [](const auto& a, const auto& b) { return a->connections < b->connections; });
+                                      [](const auto& a, const auto& b) { return a.connections < b.connections; });
   connection->group = static_cast<std::uint32_t>(least - groups_.begin());
-  ++(*least)->connections;
+  ++least->connections;
   id->context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(last_id_));
   connection->cm = std::move(id);
   connection->peer_initiates = event.param.conn.responder_resources;
@@ -102,7 +113,12 @@ void RdmaDevice::on_request(const rdma_cm_event& event) {
   connections_.emplace(last_id_, std::move(connection));
 }
 
-void RdmaDevice::emit(const Connection& connection, CmEventKind kind, const rdma_cm_event* event, std::string reason) {
+void CmDevice::end(Connection& connection, CmEventKind kind, const rdma_cm_event& event, std::string reason) {
+  connection.stage = Stage::kEnded;
+  emit(connection, kind, &event, std::move(reason));
+}
+
+void CmDevice::emit(const Connection& connection, CmEventKind kind, const rdma_cm_event* event, std::string reason) {
   CmEvent out;
   out.kind = kind;
   out.id = connection.id;
@@ -119,8 +135,8 @@ void RdmaDevice::emit(const Connection& connection, CmEventKind kind, const rdma
   events_.push_back(std::move(out));
 }
 
-void RdmaDevice::forget_events(CmId id) {
+void CmDevice::forget_events(CmId id) {
   std::erase_if(events_, [id](const CmEvent& event) { return event.id == id; });
 }
 
-}  // namespace rodeo::dv::verbs
+}  // namespace rodeo::dv::rdma
