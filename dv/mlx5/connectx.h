@@ -7,8 +7,7 @@
 // - A poll group has a register of its own to ring its QPs by, from a thread domain; where the kernel has none to give,
 //   its QPs get 8-byte doorbells, which cores may share a register for.
 // - A CQ that direct verbs drive cannot grow. A group begins with a small one, and gets another, twice as long, when
-// its
-//   QPs could complete more than those that it has hold. The QPs of a group use them for both of their queues.
+//   its QPs could complete more than it holds. The QPs of a group use them for both of their queues.
 // - Shared receive queues are not offered here yet.
 //
 // No ConnectX was at hand when this was written: what has been tested is all but this file and its calls of mlx5dv_*.
