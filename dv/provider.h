@@ -152,6 +152,10 @@ concept QueuePair = requires(Q q, std::uint32_t u32, std::span<const Sge> sges, 
   noexcept->SharedReceiveQueue;
   { q.take_receive(completion) }
   noexcept->std::same_as<std::byte*>;
+  { q.take_own_receive(completion) }
+  noexcept->std::same_as<std::byte*>;
+  { q.take_shared_receive(completion) }
+  noexcept->std::same_as<std::byte*>;
   { q.send_room() }
   noexcept->std::same_as<std::uint32_t>;
   { Q::kSendRoom } -> std::convertible_to<std::uint32_t>;

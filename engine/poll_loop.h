@@ -40,7 +40,8 @@ class PollLoop {
 
   /// One turn. Returns how much was done; 0 means idle.
   std::size_t step() noexcept {
-    std::size_t work = reap_completions();  // first: frees the buffers and queue room that all below need
+    // First: it frees the buffers and queue room that all below need.
+    std::size_t work = context_.shared.empty() ? reap_completions<false>() : reap_completions<true>();
     if (!context_.to_close.empty()) [[unlikely]]
       close_those();
     if (!context_.returned->empty()) [[unlikely]]
@@ -142,6 +143,8 @@ class PollLoop {
     std::byte* buffer;  // of a receive
   };
 
+  /// `kShared`: the links share receives.
+  template <bool kShared>
   std::size_t reap_completions() noexcept {
     // The next message most likely comes where the last one did. Its lines then travel together with that of its CQE
     // instead of after it, which is a third of a lone call's time.
@@ -165,7 +168,7 @@ class PollLoop {
       }
       std::byte* buffer = nullptr;
       if (completion.kind != dv::CompletionKind::kSendQueue) [[likely]] {
-        buffer = link->qp->take_receive(completion);
+        buffer = kShared ? link->qp->take_shared_receive(completion) : link->qp->take_own_receive(completion);
       }
       arrival.link = link;
       arrival.buffer = buffer;

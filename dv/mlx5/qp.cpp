@@ -43,9 +43,9 @@ Qp::Qp(const QpRings& rings)
       plain_send_(control_word(MLX5_OPCODE_SEND, rings.qpn)),
       soft_(rings.soft),
       send_dbrec_(rings.send_dbrec != nullptr ? rings.send_dbrec : rings.dbrec + MLX5_SND_DBR),
-      dbrec_(rings.dbrec),
       srq_(rings.srq),
       rq_mask_(std::max(1U, rings.rq_wqes) - 1),
+      dbrec_(rings.dbrec),
       rq_wqes_(rings.rq_wqes),
       rq_(rings.rq),
       until_signal_(std::max(1U, rings.sq_bbs / 4)),
@@ -188,17 +188,26 @@ bool Qp::post_bind(std::uint32_t old_rkey, std::uint32_t new_rkey, const Sge& ra
   return true;
 }
 
+const std::byte* Qp::wqe_at(std::uint16_t index) const noexcept {
+  return sq_ + (index & (sq_bbs_ - 1)) * std::size_t{kBbBytes};
+}
+std::uint16_t Qp::next_of(std::uint16_t index) const noexcept {
+  const auto* ctrl = reinterpret_cast<const mlx5_wqe_ctrl_seg*>(wqe_at(index));
+  return static_cast<std::uint16_t>(index + bbs_of_ds(be32toh(ctrl->qpn_ds) & 0x3fU));
+}
+
 void Qp::ring_mmio() noexcept {
-  const auto bbs = static_cast<std::uint16_t>(producer_ - mmio_rung_);
-  mmio_rung_ = producer_;
+  const std::uint16_t first = std::exchange(mmio_rung_, producer_);
+  // The last WQE: begin() does not note it down, so that a Send touches one line of this object.
+  std::uint16_t last = first;
+  for (std::uint16_t next = next_of(last); next != producer_; next = next_of(last)) last = next;
+  const std::uint32_t bytes = static_cast<std::uint16_t>(producer_ - first) * kBbBytes;
   before_mmio_doorbell();
   volatile auto* out = reinterpret_cast<volatile std::uint64_t*>(bf_->reg + bf_->offset);
-  const auto* wqe = reinterpret_cast<const std::uint64_t*>(last_wqe_);
-  const bool single =
-      last_wqe_ == sq_ + (static_cast<std::uint16_t>(producer_ - bbs) & (sq_bbs_ - 1)) * std::size_t{kBbBytes};
-  if (single && bbs * kBbBytes <= bf_->bytes) {
+  const auto* wqe = reinterpret_cast<const std::uint64_t*>(wqe_at(last));
+  if (last == first && bytes <= bf_->bytes) {
     // BlueFlame: the one WQE itself, in ascending 8-byte stores; it never wraps.
-    for (std::uint32_t i = 0; i < bbs * kBbBytes / sizeof(std::uint64_t); ++i) out[i] = wqe[i];
+    for (std::uint32_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) out[i] = wqe[i];
   } else {
     *out = *wqe;
   }
@@ -208,9 +217,7 @@ void Qp::ring_mmio() noexcept {
 
 void Qp::retire_unsignalled(const Completion& completion) noexcept {
   // The failed or flushed WQE itself, signalled or not: the device reports every WQE from the failing one on, in order.
-  const auto* ctrl = reinterpret_cast<const mlx5_wqe_ctrl_seg*>(sq_ + (completion.wqe_counter() & (sq_bbs_ - 1)) *
-                                                                          std::size_t{kBbBytes});
-  const auto next = static_cast<std::uint16_t>(completion.wqe_counter() + bbs_of_ds(be32toh(ctrl->qpn_ds) & 0x3fU));
+  const std::uint16_t next = next_of(completion.wqe_counter());
   const auto outstanding = static_cast<std::uint16_t>(producer_ - consumer_);
   if (static_cast<std::uint16_t>(next - consumer_) <= outstanding) consumer_ = next;
 }

@@ -189,10 +189,19 @@ class alignas(64) Qp : public pools::InStateMemory {
   /// The buffer of a receive completion, or nullptr when the completion does not match what is posted (a forged or
   /// stale CQE): RC receives complete in posting order, and those of a shared receive queue in any. nullptr, too, where
   /// a flush says that no more will come from there.
-  [[nodiscard, gnu::always_inline]] std::byte* take_receive(const Completion& completion) noexcept {
+  [[nodiscard]] std::byte* take_receive(const Completion& completion) noexcept {
+    return srq_ != nullptr ? take_shared_receive(completion) : take_own_receive(completion);
+  }
+  /// The same for one who knows which.
+  [[nodiscard, gnu::always_inline]] std::byte* take_shared_receive(const Completion& completion) noexcept {
+    if (std::byte* buffer = srq_->take(completion.wqe_counter()); buffer != nullptr) [[likely]]
+      return buffer;
+    return take_own_receive(completion);
+  }
+  [[nodiscard, gnu::always_inline]] std::byte* take_own_receive(const Completion& completion) noexcept {
     const std::uint16_t tail = rq_tail_;
     if (completion.wqe_counter() != tail || tail == rq_head_) [[unlikely]]
-      return take_shared(completion.wqe_counter());
+      return nullptr;
     rq_tail_ = static_cast<std::uint16_t>(tail + 1);
     return rq_shadow_[tail & rq_mask_];
   }
@@ -260,7 +269,6 @@ class alignas(64) Qp : public pools::InStateMemory {
     std::memcpy(wqe + 8, &rest, sizeof rest);
     producer_ = static_cast<std::uint16_t>(producer_ + bbs);
     next_wqe_ = wqe + bbs * std::size_t{kBbBytes};
-    last_wqe_ = wqe;
     return wqe;
   }
   [[nodiscard]] static constexpr std::uint64_t control_word(std::uint8_t opcode, std::uint32_t qpn) noexcept {
@@ -279,9 +287,6 @@ class alignas(64) Qp : public pools::InStateMemory {
   /// A Send that may have to be signalled or fenced, or for which there may be no room: nullptr.
   [[nodiscard, gnu::noinline]] std::byte* post_signalled_send(std::uint32_t length) noexcept;
 
-  [[nodiscard, gnu::noinline]] std::byte* take_shared(std::uint16_t index) noexcept {
-    return srq_ != nullptr ? srq_->take(index) : nullptr;
-  }
   /// Posts a buffer that the ring does not hold at its head.
   [[gnu::noinline]] void write_receive(std::byte* buffer) noexcept {
     if (srq_ != nullptr) return srq_->repost(buffer);
@@ -298,28 +303,31 @@ class alignas(64) Qp : public pools::InStateMemory {
   [[nodiscard]] bool post_rdma(std::uint8_t opcode, std::span<const Sge> sges, RemoteAddress remote,
                                Token token) noexcept;
   void ring_mmio() noexcept;
+  /// The WQE that begins with block `index`, and where the next one does.
+  [[nodiscard]] const std::byte* wqe_at(std::uint16_t index) const noexcept;
+  [[nodiscard]] std::uint16_t next_of(std::uint16_t index) const noexcept;
   [[gnu::noinline, gnu::cold]] void retire_unsignalled(const Completion& completion) noexcept;
 
-  // The first two lines: whatever a Send, a message and the doorbells of both touch.
-  std::byte* next_wqe_;        // at the producer
-  std::uint32_t plain_ = 0;    // blocks that inline Sends may take there and need neither a look at the room nor flags
-  std::uint32_t planned_ = 0;  // what plain_ was when room_ and until_signal_ were right
-  std::uint64_t plain_send_;   // the control word of a Send but for index and DS
-  std::byte* last_wqe_ = nullptr;  // for the MMIO doorbell
+  // The first line: what a Send, its doorbell, and a message in a shared receive touch.
+  std::byte* next_wqe_;       // at the producer
+  std::uint64_t plain_send_;  // the control word of a Send but for index and DS
   soft::SendEngine* soft_;
   Be32* send_dbrec_;
-  Be32* dbrec_;
-  std::byte** rq_shadow_;
   Srq* srq_;
+  std::byte** rq_shadow_;
+  std::uint32_t plain_ = 0;     // blocks that inline Sends may take there and need neither a look at the room nor flags
   std::uint16_t producer_ = 0;  // in BBs, free running, as the device counts
-  std::uint16_t consumer_ = 0;
   std::uint16_t rung_ = 0;
   std::uint16_t rq_head_ = 0;
+  std::uint32_t rq_mask_;
+  // The second line: a receive ring of our own, and the send queue's other state.
+  Be32* dbrec_;
   std::uint16_t rq_tail_ = 0;
+  std::uint16_t consumer_ = 0;
   std::uint16_t signalled_head_ = 0;
   std::uint16_t signalled_tail_ = 0;
+  std::uint32_t planned_ = 0;  // what plain_ was when room_ and until_signal_ were right
   std::byte next_fence_{0};
-  std::uint32_t rq_mask_;
   std::uint32_t rq_wqes_;
   std::byte* rq_;
   std::uint32_t receive_bytes_ = 0;

@@ -190,6 +190,11 @@ class Qp {
     return buffer_at(rq_tail_++);
   }
 
+  [[nodiscard]] std::byte* take_own_receive(const Completion& completion) noexcept { return take_receive(completion); }
+  [[nodiscard]] std::byte* take_shared_receive(const Completion& completion) noexcept {
+    return take_receive(completion);
+  }
+
   // The driver's queues are its own; what can be fetched early is the messages.
   void prefetch_self() const noexcept { __builtin_prefetch(this); }
   void prefetch_next_send() const noexcept { __builtin_prefetch(&sends_[producer_ & send_mask_], 1); }
