@@ -368,12 +368,14 @@ def drawn_in_slow_motion(engine, process, terminal):
     drawn = b""
     os.set_blocking(terminal, False)
     deadline = time.monotonic() + 2 * PATIENCE
+    running = 0.002  # at first; a slow machine gets its time, too
     while process.poll() is None:
         assert time.monotonic() < deadline, drawn
         engine.send_signal(signal.SIGSTOP)
         time.sleep(0.15)
         engine.send_signal(signal.SIGCONT)
-        time.sleep(0.015)
+        time.sleep(running)
+        running = min(1.5 * running, 0.1)
         with contextlib.suppress(OSError):  # nothing there, or the terminal's end
             drawn += os.read(terminal, 65536)
     with contextlib.suppress(OSError):

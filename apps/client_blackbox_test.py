@@ -350,7 +350,7 @@ def an_interrupted_copy_leaves_nothing_behind(stage):
 @case
 def cp_draws_a_progress_bar_on_a_terminal(stage):
     engine, _ = serve(stage)
-    name = stage.file("large", 24 << 20)
+    name = stage.file("large", 48 << 20)
     ours, theirs = pty.openpty()
     process = stage.start(RODEO, "cp", "--block", "4K", "--window", "1", name, "soft:test/data/", stderr=theirs)
     os.close(theirs)

@@ -178,6 +178,8 @@ concept PollableGroup = requires(G g, std::size_t most, void (*take)(const Compl
   noexcept->std::same_as<std::size_t>;
   { g.progress() }
   noexcept;
+  { g.ready() }
+  noexcept->std::same_as<bool>;
 };
 
 /// The same as `queue.poll()`, a poll group's or a CQ's, into memory: up to out.size() completions.

@@ -14,7 +14,6 @@
 #include "dv/providers.h"
 #include "dv/verbs/provider.h"
 #include "pools/clock.h"
-#include "pools/relax.h"
 
 namespace rodeo {
 
@@ -253,7 +252,7 @@ template <dv::Provider P>
 void EngineCore<P>::run_loop(PollLoop<P>& loop) noexcept {
   const OnCore on_core(loop.context().memory);
   while (!stop_loops_.load(std::memory_order_relaxed)) {
-    if (loop.step() == 0) pools::relax();
+    if (loop.step() == 0) loop.await_work();
   }
 }
 

@@ -64,6 +64,15 @@ class PollGroup {
     if (soft_ != nullptr) soft::progress(*soft_);
   }
 
+  /// Whether poll would find something. Call it when poll found nothing.
+  [[nodiscard]] bool ready() const noexcept {
+    if (send_cq_.ready()) return true;
+    for (const Cq* cq : members_->receive_cqs) {
+      if (cq->ready()) return true;
+    }
+    return false;
+  }
+
   [[nodiscard]] const Cq& send_cq() const noexcept { return send_cq_; }
 
   /// Replaces the list at the next poll. `members` must live until a later generation is adopted. Runs on: control

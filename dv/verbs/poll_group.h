@@ -31,6 +31,8 @@ class PollGroup {
     return n;
   }
   void progress() noexcept {}
+  /// Always: verbs look at a CQ only by polling it.
+  [[nodiscard]] bool ready() const noexcept { return true; }
 
   /// `qp` has requests that its device did not take.
   void add_refusing(Qp& qp) noexcept;
